@@ -1,0 +1,166 @@
+//! `gnt-cluster`.
+
+use std::{path::PathBuf, time::Duration};
+
+use clap::{Args, Subcommand, ValueEnum};
+
+use super::{
+    common::{AsJson, ListFlags, OperationFlags},
+    values,
+};
+
+/// Verbs of `gnt-cluster`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum ClusterVerb {
+    /// Make this host the master of a new cluster
+    Init {
+        /// The cluster's name
+        #[arg(value_parser = values::cluster)]
+        name: String,
+        #[command(flatten)]
+        operation: OperationFlags,
+    },
+    /// Show the cluster and its parameters
+    Info(AsJson),
+    /// Check the whole cluster; exit code 1 if there is an error
+    Verify(AsJson),
+    /// Print the master node's name
+    Getmaster(AsJson),
+    /// Make this host the master; its `muster-masterd --standby` must be running
+    MasterFailover {
+        /// Do not ask for confirmation
+        #[arg(short, long)]
+        force: bool,
+        #[command(flatten)]
+        operation: OperationFlags,
+    },
+    /// Renew the certificates of nodes (of all, without names)
+    RenewCerts {
+        /// Nodes
+        #[arg(value_name = "NODE", value_parser = values::node)]
+        nodes: Vec<String>,
+        #[command(flatten)]
+        operation: OperationFlags,
+    },
+    /// Change the cluster's parameters
+    #[command(group = clap::ArgGroup::new("change").required(true).multiple(true).args(
+        ["hook_exit_codes", "hook_on_error", "hook_unreachable", "hook_timeout", "hook_master_required", "hook_timeout_max"]
+    ))]
+    Modify {
+        #[command(flatten)]
+        hooks: HookParameters,
+        #[command(flatten)]
+        operation: OperationFlags,
+    },
+    /// Give up the cluster; all instances and all nodes but the master must be gone
+    Destroy {
+        /// The cluster's name, as a safeguard
+        #[arg(value_parser = values::cluster)]
+        name: String,
+        /// Do not ask for confirmation
+        #[arg(short, long)]
+        force: bool,
+        #[command(flatten)]
+        operation: OperationFlags,
+    },
+    /// Certificates of remote clients
+    #[command(subcommand)]
+    ClientCert(ClientCertVerb),
+}
+
+/// Verbs of `gnt-cluster client-cert`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum ClientCertVerb {
+    /// Make a key here and have a certificate signed for it: NAME.key, NAME.pem, ca.pem
+    Sign {
+        /// The client's name
+        #[arg(value_parser = values::client)]
+        name: String,
+        /// What the client may do
+        #[arg(long, value_enum)]
+        role: ClientRoleValue,
+        /// Directory for the three files
+        #[arg(long, value_name = "DIR", default_value = ".")]
+        out: PathBuf,
+        #[command(flatten)]
+        operation: OperationFlags,
+    },
+    /// List the certificates that are accepted
+    List(ListFlags),
+    /// Accept a certificate no longer, open connections included
+    Revoke {
+        /// The client's name
+        #[arg(value_parser = values::client)]
+        name: String,
+        #[command(flatten)]
+        operation: OperationFlags,
+    },
+}
+
+/// The cluster's parameters on hooks.
+#[derive(Debug, Clone, Default, Args)]
+#[command(next_help_heading = "Parameters")]
+pub(crate) struct HookParameters {
+    /// strict: 0 allows, all else denies; graded: 1-31 deny, 32-63 warn
+    #[arg(long, value_enum, value_name = "strict|graded", hide_possible_values = true)]
+    pub(crate) hook_exit_codes: Option<ExitCodesValue>,
+    /// After the first error of a directory; default: continue if strict, stop if graded
+    #[arg(long, value_enum, value_name = "continue|stop|default", hide_possible_values = true)]
+    pub(crate) hook_on_error: Option<OnErrorValue>,
+    /// What a node out of reach means before an operation
+    #[arg(long, value_enum, value_name = "allow|deny", hide_possible_values = true)]
+    pub(crate) hook_unreachable: Option<AllowDenyValue>,
+    /// What a script over its time limit means before an operation
+    #[arg(long, value_enum, value_name = "allow|deny", hide_possible_values = true)]
+    pub(crate) hook_timeout: Option<AllowDenyValue>,
+    /// Whether the master's own node must answer (yes or no)
+    #[arg(long, value_name = "yes|no", value_parser = values::yes_no)]
+    pub(crate) hook_master_required: Option<bool>,
+    /// Bound of the limit that a script sets for itself, for example 24h
+    #[arg(long, value_name = "DURATION", value_parser = values::duration, allow_hyphen_values = true)]
+    pub(crate) hook_timeout_max: Option<Duration>,
+}
+
+/// Values of `--hook-exit-codes`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ExitCodesValue {
+    Strict,
+    Graded,
+}
+
+/// Values of `--hook-on-error`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum OnErrorValue {
+    Continue,
+    Stop,
+    Default,
+}
+
+/// Values of `--hook-unreachable` and `--hook-timeout`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum AllowDenyValue {
+    Allow,
+    Deny,
+}
+
+/// Values of `--role`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ClientRoleValue {
+    /// Lists, shows and follows
+    Reader,
+    /// Also submits and cancels
+    Operator,
+    /// Also tokens, certificates, parameters, destroy
+    Admin,
+}
+
+impl ClientRoleValue {
+    /// The word on the wire.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            ClientRoleValue::Reader => "reader",
+            ClientRoleValue::Operator => "operator",
+            ClientRoleValue::Admin => "admin",
+        }
+    }
+}

@@ -1,0 +1,233 @@
+//! `gnt-instance`, and the flags that it shares with `gnt-backup import`.
+
+use clap::{ArgGroup, Args, Subcommand, ValueEnum};
+
+use super::{
+    common::{AsJson, ListFlags, OperationFlags},
+    values::{self, IpChange, Placement},
+};
+
+/// Verbs of `gnt-instance`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum InstanceVerb {
+    /// Make an instance
+    #[command(
+        after_help = "Example: gnt-instance add -t mirror -n node1:node2 -s 10G --swap-size 1G -m 2G -p 2 -o none web1"
+    )]
+    Add {
+        #[command(flatten)]
+        new: NewInstance,
+        #[command(flatten)]
+        operation: OperationFlags,
+    },
+    /// List instances with node, state and memory
+    List {
+        /// Only these instances
+        #[arg(value_name = "NAME", value_parser = values::instance)]
+        names: Vec<String>,
+        /// Ask the nodes now instead of showing what they last said
+        #[arg(long)]
+        live: bool,
+        #[command(flatten)]
+        list: ListFlags,
+    },
+    /// Show all about instances, the DISK_ID of each mirror included
+    Info {
+        /// Only these instances
+        #[arg(value_name = "NAME", value_parser = values::instance)]
+        names: Vec<String>,
+        /// Ask the nodes now instead of showing what they last said
+        #[arg(long)]
+        live: bool,
+        #[command(flatten)]
+        json: AsJson,
+    },
+    /// Start instances, one job each
+    #[command(visible_alias = "startup")]
+    Start {
+        /// The instances
+        #[arg(value_name = "NAME", required = true, value_parser = values::instance)]
+        names: Vec<String>,
+        /// Start even where something speaks against it, such as a secondary node out of reach
+        #[arg(short, long)]
+        force: bool,
+        #[command(flatten)]
+        operation: OperationFlags,
+    },
+    /// Shut instances down, one job each
+    #[command(visible_alias = "stop")]
+    Shutdown {
+        /// The instances
+        #[arg(value_name = "NAME", required = true, value_parser = values::instance)]
+        names: Vec<String>,
+        /// Seconds for a clean shutdown before it is forced; default 120
+        #[arg(long, value_name = "SECONDS")]
+        timeout: Option<u32>,
+        #[command(flatten)]
+        operation: OperationFlags,
+    },
+    /// Change memory, processors or address; works from the next start
+    #[command(visible_alias = "set", group = ArgGroup::new("change").required(true).multiple(true).args(["memory", "vcpus", "ip"]))]
+    Modify {
+        /// The instance
+        #[arg(value_parser = values::instance)]
+        name: String,
+        /// New memory
+        #[arg(short, long, value_name = "SIZE", value_parser = values::size, allow_hyphen_values = true)]
+        memory: Option<u64>,
+        /// New number of virtual processors
+        #[arg(short = 'p', long, value_name = "COUNT", value_parser = values::count, allow_hyphen_values = true)]
+        vcpus: Option<u32>,
+        /// New address, or none
+        #[arg(short, long, value_name = "IP", value_parser = values::ip_or_none)]
+        ip: Option<IpChange>,
+        #[command(flatten)]
+        operation: OperationFlags,
+    },
+    /// Move a mirrored instance to its secondary node
+    Failover {
+        /// The instance
+        #[arg(value_parser = values::instance)]
+        name: String,
+        /// Do not ask for confirmation
+        #[arg(short, long)]
+        force: bool,
+        /// Also when the copy on the secondary is not known to be good
+        #[arg(long)]
+        ignore_consistency: bool,
+        #[command(flatten)]
+        operation: OperationFlags,
+    },
+    /// Remove an instance and its disks
+    Remove {
+        /// The instance
+        #[arg(value_parser = values::instance)]
+        name: String,
+        /// Do not ask for confirmation
+        #[arg(short, long)]
+        force: bool,
+        #[command(flatten)]
+        operation: OperationFlags,
+    },
+    /// Add a mirror component to a disk
+    AddMirror {
+        /// The instance
+        #[arg(value_parser = values::instance)]
+        name: String,
+        /// The disk
+        #[arg(short = 'b', long, value_enum)]
+        disk: DiskName,
+        /// The node that gets the new component
+        #[arg(short, long, value_name = "NODE", value_parser = values::node)]
+        node: String,
+        #[command(flatten)]
+        operation: OperationFlags,
+    },
+    /// Remove a mirror component from a disk
+    RemoveMirror {
+        /// The instance
+        #[arg(value_parser = values::instance)]
+        name: String,
+        /// The disk
+        #[arg(short = 'b', long, value_enum)]
+        disk: DiskName,
+        /// The component's DISK_ID, see `gnt-instance info`
+        #[arg(short = 'p', long, value_name = "DISK_ID", allow_negative_numbers = true)]
+        disk_id: u32,
+        #[command(flatten)]
+        operation: OperationFlags,
+    },
+    /// Make the mirror components on the secondary node anew, there or on another node
+    ReplaceDisks {
+        /// The instance
+        #[arg(value_parser = values::instance)]
+        name: String,
+        /// The new secondary node; default: the current one
+        #[arg(short = 'n', long = "new-secondary", value_name = "NODE", value_parser = values::node)]
+        new_secondary: Option<String>,
+        #[command(flatten)]
+        operation: OperationFlags,
+    },
+}
+
+/// What an instance is made with.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct NewInstance {
+    /// The instance's name
+    #[arg(value_parser = values::instance)]
+    pub(crate) name: String,
+    /// How its disks are kept
+    #[arg(short = 't', long, value_enum)]
+    pub(crate) disk_template: DiskTemplate,
+    /// Primary node and, for mirror, secondary node
+    #[arg(short, long, value_name = "NODE[:NODE]", value_parser = values::placement)]
+    pub(crate) node: Placement,
+    /// Size of the first disk, sda
+    #[arg(short = 's', long = "os-size", value_name = "SIZE", value_parser = values::size, allow_hyphen_values = true)]
+    #[arg(required_if_eq_any([("disk_template", "file"), ("disk_template", "mirror"), ("disk_template", "remote_raid1"), ("disk_template", "drbd")]))]
+    pub(crate) disk_size: Option<u64>,
+    /// Size of the second disk, sdb; without it there is none
+    #[arg(long, value_name = "SIZE", value_parser = values::size, allow_hyphen_values = true)]
+    pub(crate) swap_size: Option<u64>,
+    /// Memory
+    #[arg(short, long, value_name = "SIZE", value_parser = values::size, default_value = "128M", allow_hyphen_values = true)]
+    pub(crate) memory: u64,
+    /// Number of virtual processors
+    #[arg(short = 'p', long, value_name = "COUNT", value_parser = values::count, default_value = "1", allow_hyphen_values = true)]
+    pub(crate) vcpus: u32,
+    /// The instance's address
+    #[arg(short, long, value_name = "IP", value_parser = values::ip_or_none)]
+    pub(crate) ip: Option<IpChange>,
+    /// OS definition; none makes empty disks
+    #[arg(short = 'o', long = "os-type", value_name = "OS", value_parser = values::os)]
+    pub(crate) os: String,
+    /// Leave it down
+    #[arg(long)]
+    pub(crate) no_start: bool,
+}
+
+/// Values of `--disk-template`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum DiskTemplate {
+    /// No disks
+    Diskless,
+    /// Files on the primary node
+    File,
+    /// Files on two nodes
+    Mirror,
+    /// The same as mirror
+    #[value(name = "remote_raid1")]
+    RemoteRaid1,
+    /// The same as mirror
+    Drbd,
+}
+
+impl DiskTemplate {
+    /// The word on the wire.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            DiskTemplate::Diskless => "diskless",
+            DiskTemplate::File => "file",
+            DiskTemplate::Mirror => "mirror",
+            DiskTemplate::RemoteRaid1 => "remote_raid1",
+            DiskTemplate::Drbd => "drbd",
+        }
+    }
+}
+
+/// Values of `--disk`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum DiskName {
+    Sda,
+    Sdb,
+}
+
+impl DiskName {
+    /// The word on the wire.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            DiskName::Sda => "sda",
+            DiskName::Sdb => "sdb",
+        }
+    }
+}

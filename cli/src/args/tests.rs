@@ -1,0 +1,162 @@
+//! Command lines that are taken, and those that are refused.
+
+use super::*;
+
+fn parsed(line: &str) -> CommandLine {
+    parse(words(line)).unwrap_or_else(|error| panic!("{line}: {error}"))
+}
+
+fn words(line: &str) -> Vec<OsString> {
+    line.split_whitespace().map(OsString::from).collect()
+}
+
+/// The text of a refusal; its exit code must be 2.
+fn refused(line: &str) -> String {
+    let error = match parse(words(line)) {
+        Err(error) => error,
+        Ok(line) => panic!("taken: {line:?}"),
+    };
+    assert_eq!(error.exit_code(), 2, "{line}");
+    error.to_string()
+}
+
+#[test]
+fn the_definitions_hold_together() {
+    Gnt::command().debug_assert();
+}
+
+#[test]
+fn a_link_and_its_group_are_the_same() {
+    for (group, verb) in [
+        ("cluster", "info --json"),
+        ("node", "list node1 -o name"),
+        ("instance", "remove -f web1"),
+        ("backup", "export -n node1 web1"),
+        ("job", "wait 7"),
+        ("hooks", "list"),
+    ] {
+        let long = parsed(&format!("gnt {group} {verb}"));
+        let link = parsed(&format!("/usr/bin/gnt-{group} {verb}"));
+        assert_eq!(format!("{long:?}"), format!("{link:?}"));
+    }
+    let usage = refused("gnt-instance start");
+    assert!(usage.contains("Usage: gnt-instance start"), "{usage}");
+}
+
+#[test]
+fn all_printed_forms_are_taken() {
+    for line in [
+        "gnt-cluster init dev",
+        "gnt-cluster verify --json",
+        "gnt-cluster getmaster",
+        "gnt-cluster master-failover -f",
+        "gnt-cluster renew-certs",
+        "gnt-cluster renew-certs node1 node2",
+        "gnt-cluster modify --hook-exit-codes graded",
+        "gnt-cluster modify --hook-on-error default --hook-unreachable deny --hook-timeout allow",
+        "gnt-cluster modify --hook-master-required no --hook-timeout-max 24h",
+        "gnt-cluster destroy dev -f",
+        "gnt-cluster client-cert sign ci --role operator --out /tmp",
+        "gnt-cluster client-cert list --json",
+        "gnt-cluster client-cert revoke ci --submit",
+        "gnt-node token create",
+        "gnt-node token create --node node4 --lifetime 10m",
+        "gnt-node pending --no-headers",
+        "gnt-node add node4 -s 192.0.2.4 --address 2001:db8::4 --readd",
+        "gnt-node remove node4 --dry-run --reason weekly",
+        "gnt-node list -o +age --separator=| --no-headers",
+        "gnt-node info --json node1",
+        "gnt-node modify node1 --offline yes --drained no",
+        "gnt-instance add -t diskless -n node1 -o none web1",
+        "gnt-instance add -t file -n node1 -s 10G --swap-size 512M -m 1G -p 2 -i 192.0.2.9 -o none --no-start web1",
+        "gnt-instance add -t remote_raid1 -n node1:node2 -s 1024 -m 512 -p 1 -i none -o none web1",
+        "gnt-instance add -t drbd -n node1:node2 -s 1T -o debian web1",
+        "gnt-instance list --live",
+        "gnt-instance start --force web1 web2",
+        "gnt-instance startup web1",
+        "gnt-instance shutdown --timeout 5 web1",
+        "gnt-instance stop web1 --submit",
+        "gnt-instance modify -m 2G -p 4 -i none web1",
+        "gnt-instance set -i 192.0.2.7 web1",
+        "gnt-instance failover -f --ignore-consistency web1",
+        "gnt-instance remove -f web1",
+        "gnt-instance add-mirror -b sda -n node3 web1",
+        "gnt-instance remove-mirror -b sdb -p 3 web1",
+        "gnt-instance replace-disks web1",
+        "gnt-instance replace-disks -n node3 web1",
+        "gnt-backup export -n node2 --noshutdown web1",
+        "gnt-backup import -t file -n node1 -s 1G -o none --src-node node2 --src-dir web1 web9",
+        "gnt-backup list --node node1 --node node2 --json",
+        "gnt-job list --running",
+        "gnt-job info 17 18 --verbose",
+        "gnt-job cancel 17",
+        "gnt-job watch 17",
+        "gnt-hooks list node1",
+        "gnt --master 192.0.2.1:1810 --cert c --key k --ca a node list",
+        "gnt node list --master 192.0.2.1:1810 --cert c --key k --ca a",
+    ] {
+        parsed(line);
+    }
+}
+
+#[test]
+fn wrong_usage_is_refused_and_names_the_value() {
+    let long = "a".repeat(254);
+    for (line, part) in [
+        ("gnt", "Usage"),
+        ("gnt-node", "Usage"),
+        ("gnt node lst", "list"),
+        ("gnt-cluster modify", "--hook-exit-codes"),
+        ("gnt-cluster modify --hook-exit-codes lax", "strict"),
+        ("gnt-cluster modify --hook-master-required maybe", "yes or no"),
+        ("gnt-cluster modify --hook-timeout-max 0s", "zero"),
+        ("gnt-cluster init Dev", "\"Dev\" is not valid"),
+        ("gnt-cluster client-cert sign ci --role root", "operator"),
+        ("gnt-node modify node1", "--offline"),
+        ("gnt-node add -x", "-x"),
+        ("gnt-node add node_1", "\"node_1\""),
+        ("gnt-node add node1 -s 1.2.3", "1.2.3"),
+        (&format!("gnt-node add {long}"), "longer than 253"),
+        ("gnt-instance add -t file -n node1 -o none web1", "--os-size"),
+        ("gnt-instance add -t tape -n node1 -s 1G -o none web1", "mirror"),
+        ("gnt-instance add -t file -n node1 -s 0 -o none web1", "size of 0"),
+        ("gnt-instance add -t file -n node1 -s -5G -o none web1", "negative"),
+        ("gnt-instance add -t file -n node1 -s 5X -o none web1", "unknown unit"),
+        ("gnt-instance add -t file -n node1 -s 99999999999999999999 -o none web1", "too large"),
+        ("gnt-instance add -t file -n node1 -s 1G -p 0 -o none web1", "from 1"),
+        ("gnt-instance add -t file -n node1: -s 1G -o none web1", "it is empty"),
+        ("gnt-instance modify web1", "--memory"),
+        ("gnt-instance start", "NAME"),
+        ("gnt-instance add-mirror -b sdc -n node1 web1", "sda"),
+        ("gnt-instance remove-mirror -b sda -p -1 web1", "-1"),
+        ("gnt-job info x", "'x'"),
+        ("gnt-job wait -1", "-1"),
+        ("gnt-instance list --json --separator=,", "cannot be used with"),
+    ] {
+        let text = refused(line);
+        assert!(text.contains(part), "{line}: {text}");
+        assert!(text.starts_with("error: ") || part == "Usage", "{line}: {text}");
+    }
+    let long_reason = ["gnt-instance", "start", "web1", "--reason", &"x".repeat(1025)].map(OsString::from);
+    let error = parse(long_reason.to_vec()).unwrap_err();
+    assert_eq!(error.exit_code(), 2);
+    assert!(error.to_string().contains("1024 bytes"), "{error}");
+}
+
+#[test]
+fn arguments_that_are_not_utf_8_are_refused() {
+    use std::os::unix::ffi::OsStringExt;
+    let argv =
+        vec![OsString::from("gnt-instance"), OsString::from("start"), OsString::from_vec(b"w\xe9b".to_vec())];
+    let error = parse(argv).unwrap_err();
+    assert_eq!(error.exit_code(), 2);
+    assert!(error.to_string().contains("argument 2 is not UTF-8"), "{error}");
+}
+
+#[test]
+fn help_and_version_are_no_errors() {
+    for line in ["gnt --version", "gnt --help", "gnt-instance add --help", "gnt-cluster client-cert sign -h"]
+    {
+        assert_eq!(parse(words(line)).unwrap_err().exit_code(), 0, "{line}");
+    }
+}

@@ -1,0 +1,218 @@
+//! Parsers of single values; each error names the value and what would be right (clap prints the flag).
+
+use std::{net::IpAddr, time::Duration};
+
+use muster_core::names::{ClientName, ClusterName, InstanceName, NodeName, OsName};
+
+/// The largest size in MiB: its bytes still fit a signed 64-bit file offset.
+const SIZE_MIB_MAX: u64 = (1 << 43) - 1;
+/// The longest reason in bytes; the master's own limit.
+const REASON_BYTES_MAX: usize = 1024;
+
+/// A node's name and, after a colon, another's.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Placement {
+    /// Where the instance runs.
+    pub(crate) primary: String,
+    /// Where its disks are mirrored to.
+    pub(crate) secondary: Option<String>,
+}
+
+/// An address, or the word `none`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum IpChange {
+    /// No address.
+    None,
+    /// This one.
+    Address(IpAddr),
+}
+
+/// A size in MiB: `64M`, `10G`, `1T`, or a plain number of MiB.
+pub(super) fn size(text: &str) -> Result<u64, String> {
+    const RIGHT: &str =
+        "a size is a whole number and M, G or T, for example 512M or 10G; without a unit it is MiB";
+    let split = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(split);
+    if number.is_empty() {
+        return Err(if text.starts_with('-') && text.len() > 1 {
+            format!("a size can't be negative; {RIGHT}")
+        } else {
+            RIGHT.to_owned()
+        });
+    }
+    let factor: u64 = match unit.trim_start().to_ascii_lowercase().as_str() {
+        "" | "m" | "mib" => 1,
+        "g" | "gib" => 1 << 10,
+        "t" | "tib" => 1 << 20,
+        _ => return Err(format!("unknown unit {unit:?}; {RIGHT}")),
+    };
+    // All digits, so the only way to fail is a number that is too large.
+    let mib = number.parse::<u64>().ok().and_then(|count| count.checked_mul(factor));
+    match mib {
+        Some(0) => Err("a size of 0 is of no use; leave the flag out where nothing is wanted".to_owned()),
+        Some(mib) if mib <= SIZE_MIB_MAX => Ok(mib),
+        Some(_) | None => Err("the size is too large: at most 8388607T fits a disk".to_owned()),
+    }
+}
+
+/// A count from 1.
+pub(super) fn count(text: &str) -> Result<u32, String> {
+    match text.parse::<u32>() {
+        Ok(0) | Err(_) => Err("it must be a whole number from 1 to 4294967295".to_owned()),
+        Ok(count) => Ok(count),
+    }
+}
+
+/// `P` or `P:S`.
+pub(super) fn placement(text: &str) -> Result<Placement, String> {
+    match text.split_once(':') {
+        None => Ok(Placement { primary: node(text)?, secondary: None }),
+        Some((primary, secondary)) => {
+            Ok(Placement { primary: node(primary)?, secondary: Some(node(secondary)?) })
+        }
+    }
+}
+
+/// An IP address.
+pub(super) fn ip(text: &str) -> Result<IpAddr, String> {
+    text.parse().map_err(|_| "it must be an IP address, for example 192.0.2.10 or 2001:db8::10".to_owned())
+}
+
+/// An IP address or `none`.
+pub(super) fn ip_or_none(text: &str) -> Result<IpChange, String> {
+    if text == "none" {
+        return Ok(IpChange::None);
+    }
+    ip(text).map(IpChange::Address).map_err(|why| format!("{why}, or none"))
+}
+
+/// `yes` or `no`.
+pub(super) fn yes_no(text: &str) -> Result<bool, String> {
+    match text {
+        "yes" => Ok(true),
+        "no" => Ok(false),
+        _ => Err("it must be yes or no".to_owned()),
+    }
+}
+
+/// A span of time above zero: `90s`, `10m`, `1h 30m`.
+pub(super) fn duration(text: &str) -> Result<Duration, String> {
+    const RIGHT: &str = "a duration is a number and a unit, for example 90s, 10m or 24h";
+    match humantime::parse_duration(text) {
+        Ok(span) if span.as_millis() == 0 => Err(format!("a duration of zero is of no use; {RIGHT}")),
+        Ok(span) => Ok(span),
+        Err(why) => Err(format!("{why}; {RIGHT}")),
+    }
+}
+
+/// A text for `--reason`.
+pub(super) fn reason(text: &str) -> Result<String, String> {
+    if text.len() > REASON_BYTES_MAX {
+        return Err(format!(
+            "a reason is at most {REASON_BYTES_MAX} bytes long, this one has {}",
+            text.len()
+        ));
+    }
+    Ok(text.to_owned())
+}
+
+/// A node's name.
+pub(super) fn node(text: &str) -> Result<String, String> {
+    NodeName::parse(text).map(String::from).map_err(|why| why.to_string())
+}
+
+/// An instance's name.
+pub(super) fn instance(text: &str) -> Result<String, String> {
+    InstanceName::parse(text).map(String::from).map_err(|why| why.to_string())
+}
+
+/// The cluster's name.
+pub(super) fn cluster(text: &str) -> Result<String, String> {
+    ClusterName::parse(text).map(String::from).map_err(|why| why.to_string())
+}
+
+/// The name of an OS definition.
+pub(super) fn os(text: &str) -> Result<String, String> {
+    OsName::parse(text).map(String::from).map_err(|why| why.to_string())
+}
+
+/// The name of a client certificate.
+pub(super) fn client(text: &str) -> Result<String, String> {
+    ClientName::parse(text).map(String::from).map_err(|why| why.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_take_units_and_plain_numbers_are_mib() {
+        for (text, mib) in [
+            ("1", 1),
+            ("64M", 64),
+            ("64m", 64),
+            ("64MiB", 64),
+            ("10G", 10_240),
+            ("10 GiB", 10_240),
+            ("1T", 1_048_576),
+            ("8388607T", 8_388_607 << 20),
+        ] {
+            assert_eq!(size(text), Ok(mib), "{text}");
+        }
+    }
+
+    #[test]
+    fn wrong_sizes_are_refused_and_say_why() {
+        for (text, word) in [
+            ("", "whole number"),
+            ("G", "whole number"),
+            ("0", "size of 0"),
+            ("0G", "size of 0"),
+            ("-5G", "negative"),
+            ("-", "whole number"),
+            ("1.5G", "unknown unit \".5G\""),
+            ("5K", "unknown unit \"K\""),
+            ("5X", "unknown unit \"X\""),
+            ("5GB", "unknown unit \"GB\""),
+            ("8388608T", "too large"),
+            ("18446744073709551615T", "too large"),
+            ("99999999999999999999999", "too large"),
+            ("+5", "whole number"),
+            ("٣", "whole number"),
+        ] {
+            let why = size(text).unwrap_err();
+            assert!(why.contains(word), "{text:?}: {why}");
+        }
+    }
+
+    #[test]
+    fn placements_have_one_or_two_nodes() {
+        let place = |primary: &str, secondary: Option<&str>| Placement {
+            primary: primary.to_owned(),
+            secondary: secondary.map(str::to_owned),
+        };
+        assert_eq!(placement("node1"), Ok(place("node1", None)));
+        assert_eq!(placement("node1:node2"), Ok(place("node1", Some("node2"))));
+        for wrong in ["", ":", "node1:", ":node2", "node1:node2:node3", "Node1"] {
+            assert!(placement(wrong).is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn other_values() {
+        assert_eq!(ip_or_none("none"), Ok(IpChange::None));
+        assert_eq!(ip_or_none("::1"), Ok(IpChange::Address("::1".parse().unwrap())));
+        assert!(ip_or_none("1.2.3").unwrap_err().ends_with("or none"));
+        assert_eq!(count("3"), Ok(3));
+        for wrong in ["0", "-1", "4294967296", "x", ""] {
+            assert!(count(wrong).is_err(), "{wrong}");
+        }
+        assert_eq!(duration("90s"), Ok(Duration::from_secs(90)));
+        assert_eq!(duration("1h 30m"), Ok(Duration::from_secs(5400)));
+        for wrong in ["0s", "5", "", "-1s", "1ns", "99999999999999999999h"] {
+            assert!(duration(wrong).is_err(), "{wrong}");
+        }
+        assert!(reason(&"x".repeat(1024)).is_ok());
+        assert!(reason(&"ä".repeat(513)).unwrap_err().contains("1026"));
+    }
+}

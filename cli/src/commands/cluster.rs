@@ -1,0 +1,142 @@
+//! `gnt-cluster`.
+
+use muster_proto::v1::{
+    AllowDeny, CertificatesRenew, ClusterDestroy, ClusterInfo, ClusterInit, ClusterModify, ExitCodes,
+    GetClusterRequest, HookPolicy, MasterFailover, OnError, VerifyRequest, operation::Operation,
+};
+use serde_json::json;
+
+use super::{client_cert, confirm::confirm, operation};
+use crate::{
+    args::{AllowDenyValue, ClusterVerb, ConnectionFlags, ExitCodesValue, HookParameters, OnErrorValue},
+    client::{Master, answer},
+    exit::Failure,
+    output::{cluster as render, print, print_json},
+};
+
+/// Carries out a verb.
+pub(super) async fn run(connection: &ConnectionFlags, verb: ClusterVerb) -> Result<(), Failure> {
+    match verb {
+        ClusterVerb::Init { name, operation } => {
+            let master = Master::connect(connection).await?;
+            operation::run(&master, Operation::ClusterInit(ClusterInit { name }), &operation).await
+        }
+        ClusterVerb::Info(output) => {
+            let cluster = get(&Master::connect(connection).await?).await?;
+            if output.json {
+                print_json(&render::cluster_json(&cluster))
+            } else {
+                print(&render::cluster_text(&cluster))
+            }
+        }
+        ClusterVerb::Verify(output) => verify(&Master::connect(connection).await?, output.json).await,
+        ClusterVerb::Getmaster(output) => {
+            let cluster = get(&Master::connect(connection).await?).await?;
+            if output.json {
+                print_json(&json!({ "master": cluster.master }))
+            } else {
+                print(&cluster.master)
+            }
+        }
+        ClusterVerb::MasterFailover { force, operation } => {
+            confirm("This makes the master daemon on this host the cluster's master.", force, &operation)?;
+            let master = Master::connect(connection).await?;
+            operation::run(&master, Operation::MasterFailover(MasterFailover {}), &operation).await
+        }
+        ClusterVerb::RenewCerts { nodes, operation } => {
+            let master = Master::connect(connection).await?;
+            operation::run(&master, Operation::CertificatesRenew(CertificatesRenew { nodes }), &operation)
+                .await
+        }
+        ClusterVerb::Modify { hooks, operation } => {
+            let master = Master::connect(connection).await?;
+            operation::run(&master, Operation::ClusterModify(change(&hooks)?), &operation).await
+        }
+        ClusterVerb::Destroy { name, force, operation } => {
+            confirm(&format!("This destroys cluster {name}."), force, &operation)?;
+            let master = Master::connect(connection).await?;
+            operation::run(&master, Operation::ClusterDestroy(ClusterDestroy { name }), &operation).await
+        }
+        ClusterVerb::ClientCert(verb) => client_cert::run(connection, verb).await,
+    }
+}
+
+/// Asks for the cluster.
+pub(super) async fn get(master: &Master) -> Result<ClusterInfo, Failure> {
+    Ok(answer(master.queries().get_cluster(GetClusterRequest {})).await?)
+}
+
+async fn verify(master: &Master, as_json: bool) -> Result<(), Failure> {
+    let check = answer(master.queries().verify(VerifyRequest {})).await?;
+    let printed =
+        if as_json { print_json(&render::verify_json(&check)) } else { print(&render::verify_text(&check)) };
+    if render::has_errors(&check) { Err(Failure::Told) } else { printed }
+}
+
+/// The change of parameters; what was not given stays.
+fn change(parameters: &HookParameters) -> Result<ClusterModify, Failure> {
+    let allow_deny = |value: Option<AllowDenyValue>| match value {
+        None => AllowDeny::Unspecified,
+        Some(AllowDenyValue::Allow) => AllowDeny::Allow,
+        Some(AllowDenyValue::Deny) => AllowDeny::Deny,
+    };
+    let exit_codes = match parameters.hook_exit_codes {
+        None => ExitCodes::Unspecified,
+        Some(ExitCodesValue::Strict) => ExitCodes::Strict,
+        Some(ExitCodesValue::Graded) => ExitCodes::Graded,
+    };
+    let (on_error, on_error_default) = match parameters.hook_on_error {
+        None => (OnError::Unspecified, false),
+        Some(OnErrorValue::Continue) => (OnError::Continue, false),
+        Some(OnErrorValue::Stop) => (OnError::Stop, false),
+        Some(OnErrorValue::Default) => (OnError::Unspecified, true),
+    };
+    let timeout_max_ms = parameters.hook_timeout_max.map(|limit| {
+        u64::try_from(limit.as_millis())
+            .map_err(|_| Failure::Usage("--hook-timeout-max is longer than anybody can wait".to_owned()))
+    });
+    let hooks = HookPolicy {
+        exit_codes: exit_codes.into(),
+        on_error: on_error.into(),
+        unreachable: allow_deny(parameters.hook_unreachable).into(),
+        timeout: allow_deny(parameters.hook_timeout).into(),
+        master_required: parameters.hook_master_required,
+        timeout_max_ms: timeout_max_ms.transpose()?,
+    };
+    Ok(ClusterModify { hooks: Some(hooks), on_error_default })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn only_what_was_given_changes() {
+        assert_eq!(
+            change(&HookParameters::default()).unwrap(),
+            ClusterModify { hooks: Some(HookPolicy::default()), on_error_default: false }
+        );
+        let given = HookParameters {
+            hook_exit_codes: Some(ExitCodesValue::Graded),
+            hook_on_error: Some(OnErrorValue::Default),
+            hook_unreachable: Some(AllowDenyValue::Deny),
+            hook_timeout: Some(AllowDenyValue::Allow),
+            hook_master_required: Some(false),
+            hook_timeout_max: Some(Duration::from_secs(60)),
+        };
+        let expected = HookPolicy {
+            exit_codes: 2,
+            on_error: 0,
+            unreachable: 2,
+            timeout: 1,
+            master_required: Some(false),
+            timeout_max_ms: Some(60_000),
+        };
+        assert_eq!(change(&given).unwrap(), ClusterModify { hooks: Some(expected), on_error_default: true });
+        let given = HookParameters { hook_on_error: Some(OnErrorValue::Stop), ..HookParameters::default() };
+        let expected = HookPolicy { on_error: 2, ..HookPolicy::default() };
+        assert_eq!(change(&given).unwrap(), ClusterModify { hooks: Some(expected), on_error_default: false });
+    }
+}

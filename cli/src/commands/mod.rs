@@ -1,0 +1,29 @@
+//! What each verb does: a file for each group, and what operations have in common.
+
+mod backup;
+mod client_cert;
+mod cluster;
+mod confirm;
+mod hooks;
+mod instance;
+mod job;
+mod node;
+mod operation;
+
+use crate::{
+    args::{CommandLine, Group},
+    exit::Failure,
+};
+
+/// Carries out a command line.
+pub(crate) async fn run(line: CommandLine) -> Result<(), Failure> {
+    let CommandLine { connection, group } = line;
+    match group {
+        Group::Cluster(verb) => cluster::run(&connection, verb).await,
+        Group::Node(verb) => node::run(&connection, verb).await,
+        Group::Instance(verb) => instance::run(&connection, verb).await,
+        Group::Backup(verb) => backup::run(&connection, verb).await,
+        Group::Job(verb) => job::run(&connection, verb).await,
+        Group::Hooks(verb) => hooks::run(&connection, verb).await,
+    }
+}

@@ -1,0 +1,97 @@
+//! `gnt-node`.
+
+use std::{net::IpAddr, time::Duration};
+
+use muster_proto::v1::{
+    CreateTokenRequest, ListNodesRequest, ListPendingRequest, NodeAdd, NodeModify, NodeRemove,
+    operation::Operation,
+};
+use serde_json::json;
+
+use super::operation;
+use crate::{
+    args::{ConnectionFlags, NodeVerb, TokenVerb},
+    client::{Master, answer},
+    exit::Failure,
+    output::{fields::select, nodes as render, one_or_array, print, print_json, text::rfc3339},
+};
+
+/// Carries out a verb.
+pub(super) async fn run(connection: &ConnectionFlags, verb: NodeVerb) -> Result<(), Failure> {
+    match verb {
+        NodeVerb::Token(TokenVerb::Create { node, lifetime, json }) => {
+            create_token(connection, node, lifetime, json.json).await
+        }
+        NodeVerb::Pending(list) => {
+            let selection = select(render::PENDING_FIELDS, render::PENDING_DEFAULT, &list)?;
+            let master = Master::connect(connection).await?;
+            let pending = answer(master.tokens().list_pending(ListPendingRequest {})).await?;
+            print(&selection.render(&pending.nodes))
+        }
+        NodeVerb::Add { name, secondary_ip, address, readd, operation } => {
+            let add = NodeAdd { name, primary_ip: text(address), secondary_ip: text(secondary_ip), readd };
+            let master = Master::connect(connection).await?;
+            operation::run(&master, Operation::NodeAdd(add), &operation).await
+        }
+        NodeVerb::Remove { name, operation } => {
+            let master = Master::connect(connection).await?;
+            operation::run(&master, Operation::NodeRemove(NodeRemove { name }), &operation).await
+        }
+        NodeVerb::List { names, live, list } => {
+            let selection = select(render::FIELDS, render::DEFAULT, &list)?;
+            let master = Master::connect(connection).await?;
+            let nodes = answer(master.queries().list_nodes(ListNodesRequest { names, live })).await?.nodes;
+            print(&selection.render(&nodes))
+        }
+        NodeVerb::Info { names, live, json } => info(connection, names, live, json.json).await,
+        NodeVerb::Modify { name, offline, drained, address, secondary_ip, operation } => {
+            let change = NodeModify {
+                name,
+                offline,
+                drained,
+                primary_ip: text(address),
+                secondary_ip: text(secondary_ip),
+            };
+            let master = Master::connect(connection).await?;
+            operation::run(&master, Operation::NodeModify(change), &operation).await
+        }
+    }
+}
+
+fn text(address: Option<IpAddr>) -> Option<String> {
+    address.map(|address| address.to_string())
+}
+
+async fn create_token(
+    connection: &ConnectionFlags,
+    node_name: Option<String>,
+    lifetime: Duration,
+    as_json: bool,
+) -> Result<(), Failure> {
+    let lifetime_s = u32::try_from(lifetime.as_secs().max(1))
+        .map_err(|_| Failure::Usage("--lifetime is too long: at most 4294967295 s".to_owned()))?;
+    let master = Master::connect(connection).await?;
+    let request = CreateTokenRequest { node_name, lifetime_s: Some(lifetime_s) };
+    let made = answer(master.tokens().create_token(request)).await?;
+    if as_json {
+        print_json(&json!({ "token": made.token, "expires": rfc3339(made.expires_ms) }))
+    } else {
+        print(&made.token)
+    }
+}
+
+async fn info(
+    connection: &ConnectionFlags,
+    names: Vec<String>,
+    live: bool,
+    as_json: bool,
+) -> Result<(), Failure> {
+    let master = Master::connect(connection).await?;
+    let named = names.len();
+    let nodes = answer(master.queries().list_nodes(ListNodesRequest { names, live })).await?.nodes;
+    if as_json {
+        print_json(&one_or_array(nodes.iter().map(render::node_json).collect(), named))
+    } else {
+        print(&nodes.iter().map(render::node_text).collect::<Vec<_>>().join("\n"))
+    }
+}

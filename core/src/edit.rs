@@ -1,0 +1,232 @@
+//! Edits: the only way the configuration changes, all of a job's in one commit.
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use crate::{
+    calls::{Cleanup, Output},
+    hooks::HookPolicy,
+    model::{CleanupId, Client, Cluster, CopyState, DiskName, Export, Instance, Node},
+    names::{ClientName, InstanceName, NodeName},
+};
+
+/// One change of the configuration.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "edit")]
+pub enum Edit {
+    /// The cluster comes to be, with its first node.
+    ClusterCreate {
+        /// The whole of it.
+        cluster: Box<Cluster>,
+    },
+    /// The cluster ceases to be.
+    ClusterDestroy,
+    /// Other hook parameters.
+    HooksSet {
+        /// All of them.
+        hooks: HookPolicy,
+    },
+    /// Another node has the office.
+    MasterSet {
+        /// The new master.
+        node: NodeName,
+    },
+    /// A node is new or changed; all its fields.
+    NodePut {
+        /// The node.
+        node: Node,
+    },
+    /// A node's certificate was renewed; nothing changes where its step was left out.
+    NodePin {
+        /// The node.
+        node: NodeName,
+        /// The new certificate, filled in from the step's output.
+        fingerprint: Option<String>,
+    },
+    /// A node is gone.
+    NodeRemove {
+        /// Its name.
+        node: NodeName,
+    },
+    /// An instance is new or changed; all its fields.
+    InstancePut {
+        /// The instance.
+        instance: Box<Instance>,
+    },
+    /// An instance is gone.
+    InstanceRemove {
+        /// Its name.
+        instance: InstanceName,
+    },
+    /// A copy's state.
+    CopySet {
+        /// The instance.
+        instance: InstanceName,
+        /// Its disk.
+        disk: DiskName,
+        /// DISK_ID.
+        mirror: u32,
+        /// The new state.
+        state: CopyState,
+    },
+    /// An export is new.
+    ExportPut {
+        /// The export.
+        export: Box<Export>,
+    },
+    /// An export is gone.
+    ExportRemove {
+        /// Names it.
+        export: Uuid,
+    },
+    /// A client certificate is new.
+    ClientPut {
+        /// The client.
+        client: Client,
+    },
+    /// A client certificate is revoked.
+    ClientRemove {
+        /// Its name.
+        client: ClientName,
+    },
+    /// Something is to be destroyed, or a try of it failed.
+    CleanupPut {
+        /// Names it.
+        id: CleanupId,
+        /// What is to be done.
+        cleanup: Cleanup,
+    },
+    /// A cleanup is done.
+    CleanupRemove {
+        /// Names it.
+        id: CleanupId,
+    },
+}
+
+/// What a commit touches: the records that must be written.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Touched {
+    /// Cluster-wide fields: name, serial, master, hooks.
+    Globals,
+    /// A node's record.
+    Node(NodeName),
+    /// An instance's record.
+    Instance(InstanceName),
+    /// An export's record.
+    Export(Uuid),
+    /// A client's record.
+    Client(ClientName),
+    /// A cleanup's record.
+    Cleanup(CleanupId),
+    /// Everything: the cluster came to be.
+    All,
+    /// The cluster is gone.
+    Nothing,
+}
+
+impl Edit {
+    /// Fills in what only a step's output knows (a fingerprint, a path).
+    pub fn fill(&mut self, outputs: &[Output]) {
+        match self {
+            Edit::ClusterCreate { cluster } => {
+                for node in cluster.nodes.values_mut() {
+                    fill_node(node, outputs);
+                }
+            }
+            Edit::NodePut { node } => fill_node(node, outputs),
+            Edit::NodePin { node, fingerprint } => *fingerprint = signed(outputs, Some(node)),
+            Edit::ClientPut { client } => {
+                if let Some(fingerprint) = signed(outputs, None) {
+                    client.fingerprint = fingerprint;
+                }
+            }
+            Edit::ExportPut { export } => {
+                if let Some(path) = outputs.iter().find_map(|output| output.path.clone()) {
+                    export.path = path;
+                }
+            }
+            Edit::ClusterDestroy
+            | Edit::HooksSet { .. }
+            | Edit::MasterSet { .. }
+            | Edit::NodeRemove { .. }
+            | Edit::InstancePut { .. }
+            | Edit::InstanceRemove { .. }
+            | Edit::CopySet { .. }
+            | Edit::ExportRemove { .. }
+            | Edit::ClientRemove { .. }
+            | Edit::CleanupPut { .. }
+            | Edit::CleanupRemove { .. } => {}
+        }
+    }
+
+    /// The record that this edit changes.
+    pub fn touched(&self) -> Touched {
+        match self {
+            Edit::ClusterCreate { .. } => Touched::All,
+            Edit::ClusterDestroy => Touched::Nothing,
+            Edit::HooksSet { .. } | Edit::MasterSet { .. } => Touched::Globals,
+            Edit::NodePut { node } => Touched::Node(node.name.clone()),
+            Edit::NodePin { node, .. } | Edit::NodeRemove { node } => Touched::Node(node.clone()),
+            Edit::InstancePut { instance } => Touched::Instance(instance.name.clone()),
+            Edit::InstanceRemove { instance } | Edit::CopySet { instance, .. } => {
+                Touched::Instance(instance.clone())
+            }
+            Edit::ExportPut { export } => Touched::Export(export.uuid),
+            Edit::ExportRemove { export } => Touched::Export(*export),
+            Edit::ClientPut { client } => Touched::Client(client.name.clone()),
+            Edit::ClientRemove { client } => Touched::Client(client.clone()),
+            Edit::CleanupPut { id, .. } | Edit::CleanupRemove { id } => Touched::Cleanup(*id),
+        }
+    }
+
+    /// Applies the edit. The serial is the commit's business.
+    pub fn apply(self, slot: &mut Option<Cluster>) {
+        if let Edit::ClusterCreate { cluster } = self {
+            *slot = Some(*cluster);
+            return;
+        }
+        let cluster = slot.as_mut().expect("only a cluster's creation is committed without one");
+        match self {
+            Edit::ClusterCreate { .. } => {}
+            Edit::ClusterDestroy => *slot = None,
+            Edit::HooksSet { hooks } => cluster.hooks = hooks,
+            Edit::MasterSet { node } => cluster.master = node,
+            Edit::NodePut { node } => drop(cluster.nodes.insert(node.name.clone(), node)),
+            Edit::NodePin { node, fingerprint } => {
+                if let (Some(node), Some(fingerprint)) = (cluster.nodes.get_mut(&node), fingerprint) {
+                    node.fingerprints = vec![fingerprint];
+                }
+            }
+            Edit::NodeRemove { node } => drop(cluster.nodes.remove(&node)),
+            Edit::InstancePut { instance } => {
+                cluster.instances.insert(instance.name.clone(), *instance);
+            }
+            Edit::InstanceRemove { instance } => drop(cluster.instances.remove(&instance)),
+            Edit::CopySet { instance, disk, mirror, state } => {
+                let copies = cluster.instances.get_mut(&instance).into_iter().flat_map(|i| i.disks.iter_mut());
+                let copies = copies.filter(|d| d.name == disk).flat_map(|d| d.mirrors.iter_mut());
+                for copy in copies.filter(|m| m.id == mirror) {
+                    copy.state = state;
+                }
+            }
+            Edit::ExportPut { export } => drop(cluster.exports.insert(export.uuid, *export)),
+            Edit::ExportRemove { export } => drop(cluster.exports.remove(&export)),
+            Edit::ClientPut { client } => drop(cluster.clients.insert(client.name.clone(), client)),
+            Edit::ClientRemove { client } => drop(cluster.clients.remove(&client)),
+            Edit::CleanupPut { id, cleanup } => drop(cluster.cleanups.insert(id, cleanup)),
+            Edit::CleanupRemove { id } => drop(cluster.cleanups.remove(&id)),
+        }
+    }
+}
+
+/// The fingerprint that was signed for a node, or for a client where no node is named.
+fn signed(outputs: &[Output], node: Option<&NodeName>) -> Option<String> {
+    outputs.iter().filter(|output| output.node.as_ref() == node).find_map(|output| output.fingerprint.clone())
+}
+
+/// A new node has the certificate that was signed for it.
+fn fill_node(node: &mut Node, outputs: &[Output]) {
+    if let Some(fingerprint) = signed(outputs, Some(&node.name)) {
+        node.fingerprints = vec![fingerprint];
+    }
+}

@@ -1,0 +1,150 @@
+//! From submission to the locks, and from any phase to Done.
+
+use super::{Effect, Engine, ErrorKind, Input, Job, JobError, Level, LogEntry, Now, Outcome, Phase, RUNNING_MAX, Submission};
+use crate::{
+    hooks,
+    model::Cluster,
+    ops::{Given, JobFacts, Prepared, Refusal},
+};
+
+impl Engine {
+    pub(super) fn submit(&mut self, submission: Submission, now: Now) {
+        let id = submission.id;
+        let locks = submission.op.locks();
+        let before = self.jobs.insert(id, Job::new(submission));
+        assert!(before.is_none(), "job {id} is submitted twice");
+        self.active += 1;
+        self.waiting_since.insert(id, now.mono_ms);
+        self.locks.request(id, locks);
+        self.touch(id);
+    }
+
+    /// Gives locks to those whose turn it is, and begins their jobs; a job that ends at once frees its own again.
+    pub(super) fn start_ready(&mut self, now: Now) {
+        loop {
+            let running = self.locks.holders_count();
+            let granted = self.locks.grant(RUNNING_MAX.saturating_sub(running));
+            if granted.is_empty() {
+                return;
+            }
+            for job in granted {
+                self.begin(job, now);
+            }
+        }
+    }
+
+    fn begin(&mut self, id: u64, now: Now) {
+        let waited = self.waiting_since.remove(&id).map(|since| now.mono_ms.saturating_sub(since));
+        let job = self.job_mut(id);
+        job.started_ms = Some(now.wall_ms);
+        job.timings.locks_ms = waited;
+        match self.prepare(id) {
+            Err(refusal) => {
+                let error = JobError { kind: ErrorKind::Refused, message: refusal.to_string(), objections: Vec::new() };
+                self.finish(id, Outcome::Error(error), None, now);
+            }
+            Ok(prepared) => self.start_hooks(id, Box::new(prepared), hooks::Phase::Pre, now),
+        }
+    }
+
+    fn prepare(&self, id: u64) -> Result<Prepared, Refusal> {
+        let submission = &self.jobs[&id].submission;
+        let new_cluster: Option<&Cluster> = submission.fresh.new_cluster.as_deref();
+        let cluster = match (&self.cluster, new_cluster) {
+            (Some(cluster), None) => cluster,
+            (None, Some(new)) => new,
+            (Some(cluster), Some(_)) => {
+                return Err(Refusal(format!("this host is the master of cluster {} already", cluster.name)));
+            }
+            (None, None) => return Err(Refusal("there is no cluster here: run `gnt-cluster init`".to_owned())),
+        };
+        let given = Given { cluster, fresh: &submission.fresh, local: &self.local };
+        let facts = JobFacts {
+            id,
+            user: &submission.user,
+            reason: &submission.reason,
+            dry_run: submission.dry_run,
+        };
+        submission.op.prepare(given, &facts)
+    }
+
+    /// Stops a job: at once while it waits, at its next safe point later, not any more after a final step.
+    pub(super) fn cancel(&mut self, id: u64, now: Now) {
+        let Some(job) = self.jobs.get(&id) else { return };
+        match &job.phase {
+            Phase::Waiting => self.finish(id, Outcome::Canceled, None, now),
+            Phase::PreHooks { prepared } => {
+                let nodes = prepared.nodes.pre.clone();
+                if !job.canceling {
+                    self.mark_canceling(id, now);
+                    self.output.effects.push(Effect::EndJob { job: id, nodes });
+                }
+            }
+            Phase::Running { prepared, step, .. } => {
+                if !job.canceling && !super::steps::past_final(prepared, *step) {
+                    self.mark_canceling(id, now);
+                }
+            }
+            Phase::Cleaning { .. } | Phase::PostHooks { .. } | Phase::Undoing { .. } | Phase::Done { .. } => {}
+        }
+    }
+
+    /// Why a cancel would do nothing, or `None` when it would do something.
+    pub fn cancel_refused(&self, id: u64) -> Option<String> {
+        let job = self.jobs.get(&id)?;
+        match &job.phase {
+            Phase::Waiting | Phase::PreHooks { .. } => None,
+            Phase::Running { prepared, step, .. } if super::steps::past_final(prepared, *step) => {
+                Some(format!("job {id} is past its final step: it can only go forward"))
+            }
+            Phase::Running { .. } => None,
+            Phase::Cleaning { .. } | Phase::PostHooks { .. } => {
+                Some(format!("job {id} is committed already: it can't be canceled any more"))
+            }
+            Phase::Undoing { .. } => Some(format!("job {id} is being undone already")),
+            Phase::Done { .. } => Some(format!("job {id} is over already")),
+        }
+    }
+
+    fn mark_canceling(&mut self, id: u64, now: Now) {
+        let job = self.job_mut(id);
+        job.canceling = true;
+        job.log(now.wall_ms, Level::Info, LogEntry::Text("cancel asked for".to_owned()));
+    }
+
+    /// The job is over: its result is recorded, its locks are free.
+    pub(super) fn finish(&mut self, id: u64, outcome: Outcome, prepared: Option<Box<Prepared>>, now: Now) {
+        self.locks.release(id);
+        self.awaited.remove(&id);
+        self.waiting_since.remove(&id);
+        self.active -= 1;
+        let job = self.job_mut(id);
+        if let Outcome::Error(error) = &outcome {
+            let text = format!("{}: {}", error.kind.as_str(), error.message);
+            job.log(now.wall_ms, Level::Error, LogEntry::Text(text));
+        }
+        job.ended_ms = Some(now.wall_ms);
+        job.phase = Phase::Done { outcome, prepared };
+    }
+
+    /// A job that is to be changed: its record will be written.
+    pub(super) fn job_mut(&mut self, id: u64) -> &mut Job {
+        self.touch(id);
+        self.jobs.get_mut(&id).expect("a job that something happens to exists")
+    }
+
+    pub(super) fn touch(&mut self, id: u64) {
+        self.output.changes.jobs.insert(id);
+    }
+
+    /// Whether an input would be dropped as stale: its job awaits another answer, or none.
+    pub(super) fn awaits(&self, call: &super::CallId) -> bool {
+        self.awaited.get(&call.job).is_some_and(|awaited| awaited.call.step == call.step)
+    }
+}
+
+impl From<Submission> for Input {
+    fn from(submission: Submission) -> Self {
+        Input::Submit(Box::new(submission))
+    }
+}

@@ -1,0 +1,264 @@
+//! The job engine: a state machine without I/O, clock or randomness.
+//!
+//! ```text
+//!            granted            allowed              last step done, commit recorded
+//! Waiting ------------> PreHooks -------> Running(i) -------> Cleaning(i) ----> PostHooks ----> Done(success)
+//!    | cancel   | refused  | denied, R5      | failed, canceled     (final steps: forward only)
+//!    v          v          v canceled        v
+//!  Done(canceled|error) <--+----------- Undoing(i) ----> Done(error|canceled)
+//! ```
+//!
+//! - Waiting: holds nothing. Granted its locks (first come first served by name, at most [`RUNNING_MAX`] jobs at once), it
+//!   checks and plans in the same input; from there to Done it holds them.
+//! - A commit is not a phase: the last step's answer changes the configuration and the job's phase in one transaction.
+//! - Every answer carries the id of the call that it answers; stale ones are counted and dropped before the match.
+//! - One input is handled at a time: [`Engine::handle`] changes the state in memory and says which records must be made
+//!   durable ([`Changes`]) and which effects may be performed once they are ([`Effect`]).
+
+mod advance;
+mod hooks_phase;
+mod job;
+mod recover;
+mod steps;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+pub use job::{
+    ErrorKind, FailedUndo, Job, JobError, LOG_LINES_MAX, Level, LogEntry, LogLine, Outcome, Phase, Status, Submission,
+    Timings,
+};
+
+use crate::{
+    calls::{Call, CallAnswer},
+    edit::{Edit, Touched},
+    hooks::{self, Env, HookPolicy, NodeReport},
+    locks::LockTable,
+    model::{CleanupId, Cluster},
+    names::NodeName,
+};
+
+/// Jobs that may hold locks at once.
+pub const RUNNING_MAX: usize = 20;
+/// Jobs that are not over; more are refused.
+pub const QUEUED_MAX: usize = 10_000;
+/// A job interrupted this often in one place ends as failed, undone.
+pub const INTERRUPTIONS_MAX: u32 = 3;
+/// A pre run that a node lost track of is repeated this often.
+const PRE_ATTEMPTS_MAX: u32 = 3;
+
+/// The name of a call: a repeat under it gets the first answer.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct CallId {
+    /// The job.
+    pub job: u64,
+    /// `pre`, `post`, a step's index, `undo-3`, `clean-0`.
+    pub step: String,
+    /// From 1.
+    pub attempt: u32,
+}
+
+impl std::fmt::Display for CallId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}/{}/{}", self.job, self.step, self.attempt)
+    }
+}
+
+/// The time, from outside.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Now {
+    /// Wall clock in ms since 1970, for people.
+    pub wall_ms: u64,
+    /// Monotonic clock in ms, for durations.
+    pub mono_ms: u64,
+}
+
+/// Everything that can happen to the engine.
+#[derive(Debug, Clone)]
+pub enum Input {
+    /// An operation is asked for; the driver drew what had to be drawn.
+    Submit(Box<Submission>),
+    /// A job is to stop.
+    Cancel(u64),
+    /// A node's part in a phase of hooks.
+    HooksAnswered(CallId, NodeReport),
+    /// A step's, an undo's or a job's cleanup's end.
+    CallAnswered(CallId, CallAnswer),
+    /// Leftover cleanups are to be tried again.
+    RetryCleanups,
+}
+
+/// What is to be done once the records of the same input are durable.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Effect {
+    /// Run a directory on a node.
+    RunHooks(Box<HooksCall>),
+    /// Carry a call out.
+    Execute {
+        /// Names it.
+        id: CallId,
+        /// What, and where.
+        call: Call,
+    },
+    /// End what still runs for a job on these nodes.
+    EndJob {
+        /// The job.
+        job: u64,
+        /// Where.
+        nodes: Vec<NodeName>,
+    },
+}
+
+/// One node's run of one directory.
+#[derive(Debug, Clone, PartialEq)]
+pub struct HooksCall {
+    /// Names it.
+    pub id: CallId,
+    /// Where.
+    pub node: NodeName,
+    /// Before or after.
+    pub phase: hooks::Phase,
+    /// Directory prefix.
+    pub prefix: String,
+    /// Complete but for what the node adds.
+    pub env: Env,
+    /// The cluster's parameters.
+    pub policy: HookPolicy,
+    /// The node was silent earlier in this job: it is waited for only if a short probe answers.
+    pub probe: bool,
+}
+
+/// Which records an input changed.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Changes {
+    /// Jobs by number.
+    pub jobs: BTreeSet<u64>,
+    /// Parts of the configuration.
+    pub config: BTreeSet<Touched>,
+    /// Edits in order, for copies of the configuration kept elsewhere; applied after they are durable.
+    pub edits: Vec<Edit>,
+}
+
+/// What an input leads to.
+#[derive(Debug, Clone, Default)]
+pub struct Output {
+    /// To be made durable, in one transaction.
+    pub changes: Changes,
+    /// To be performed after that, in order.
+    pub effects: Vec<Effect>,
+}
+
+/// Why a submission is not taken.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SubmitError {
+    /// The queue is at its bound.
+    #[error("{QUEUED_MAX} jobs are waiting already: try again later")]
+    QueueFull,
+}
+
+/// A job's volatile part: what is awaited at the moment; lost and rebuilt at a restart.
+#[derive(Debug, Clone)]
+struct Awaited {
+    /// The call whose answer is awaited.
+    call: CallId,
+    /// In a phase of hooks: the nodes that have not answered, each with its attempt.
+    nodes: BTreeMap<NodeName, u32>,
+    /// In a phase of hooks: what came so far.
+    reports: Vec<NodeReport>,
+    /// When the present phase began, monotonic.
+    since_ms: u64,
+}
+
+/// The engine.
+#[derive(Debug, Clone)]
+pub struct Engine {
+    /// The node whose master daemon this is.
+    local: NodeName,
+    cluster: Option<Cluster>,
+    jobs: BTreeMap<u64, Job>,
+    locks: LockTable,
+    awaited: BTreeMap<u64, Awaited>,
+    /// When a waiting job was submitted, monotonic.
+    waiting_since: BTreeMap<u64, u64>,
+    /// Cleanups being tried outside of their job.
+    retrying: BTreeSet<CleanupId>,
+    active: usize,
+    /// Answers that came for calls no longer awaited.
+    stale_answers: u64,
+    output: Output,
+}
+
+impl Engine {
+    /// An engine over a configuration, without jobs.
+    pub fn new(local: NodeName, cluster: Option<Cluster>) -> Self {
+        Engine {
+            local,
+            cluster,
+            jobs: BTreeMap::new(),
+            locks: LockTable::default(),
+            awaited: BTreeMap::new(),
+            waiting_since: BTreeMap::new(),
+            retrying: BTreeSet::new(),
+            active: 0,
+            stale_answers: 0,
+            output: Output::default(),
+        }
+    }
+
+    /// The configuration, commits of unwritten records included.
+    pub fn cluster(&self) -> Option<&Cluster> {
+        self.cluster.as_ref()
+    }
+
+    /// A job by its number.
+    pub fn job(&self, id: u64) -> Option<&Job> {
+        self.jobs.get(&id)
+    }
+
+    /// All jobs, by number.
+    pub fn jobs(&self) -> impl Iterator<Item = &Job> {
+        self.jobs.values()
+    }
+
+    /// Jobs that are not over.
+    pub fn alive(&self) -> impl Iterator<Item = u64> {
+        self.jobs.values().filter(|job| !job.done()).map(Job::id)
+    }
+
+    /// Who holds and who waits.
+    pub fn locks(&self) -> &LockTable {
+        &self.locks
+    }
+
+    /// Number of answers that nobody waited for any more.
+    pub fn stale_answers(&self) -> u64 {
+        self.stale_answers
+    }
+
+    /// Adds the time that a job's commit took to become durable; written with the job's next record.
+    pub fn note_commit(&mut self, id: u64, commit_ms: u64) {
+        if let Some(job) = self.jobs.get_mut(&id) {
+            job.timings.commit_ms.get_or_insert(commit_ms);
+        }
+    }
+
+    /// Takes a submission's bound into account before it is handled.
+    ///
+    /// # Errors
+    /// When the queue is full.
+    pub fn admit(&self) -> Result<(), SubmitError> {
+        if self.active >= QUEUED_MAX { Err(SubmitError::QueueFull) } else { Ok(()) }
+    }
+
+    /// Handles one input to its end.
+    pub fn handle(&mut self, input: Input, now: Now) -> Output {
+        match input {
+            Input::Submit(submission) => self.submit(*submission, now),
+            Input::Cancel(job) => self.cancel(job, now),
+            Input::HooksAnswered(call, report) => self.hooks_answered(&call, report, now),
+            Input::CallAnswered(call, answer) => self.call_answered(&call, answer, now),
+            Input::RetryCleanups => self.retry_cleanups(),
+        }
+        self.start_ready(now);
+        std::mem::take(&mut self.output)
+    }
+}

@@ -1,0 +1,248 @@
+//! Steps, the commit, cleanups and undo.
+
+use super::{
+    Awaited, CallId, Effect, Engine, ErrorKind, FailedUndo, JobError, Level, LogEntry, Now, Outcome, Phase,
+};
+use crate::{
+    calls::{self, CallAnswer, Cleanup},
+    edit::Edit,
+    hooks,
+    model::CleanupId,
+    ops::{Prepared, StepKind},
+};
+
+/// Whether a final step is done, or going: the job only goes forward.
+pub(super) fn past_final(prepared: &Prepared, step: usize) -> bool {
+    prepared.plan.steps.iter().take(step + 1).any(|step| step.kind == StepKind::Final)
+}
+
+impl Engine {
+    /// Begins step `step`, or commits when it was the last.
+    pub(super) fn run_step(
+        &mut self,
+        id: u64,
+        prepared: Box<Prepared>,
+        step: usize,
+        outputs: Vec<calls::Output>,
+        now: Now,
+    ) {
+        let Some(next) = prepared.plan.steps.get(step) else {
+            return self.commit(id, prepared, &outputs, now);
+        };
+        let call = next.call.clone();
+        let entry = LogEntry::Step { text: call.text(), node: call.node().cloned() };
+        self.job_mut(id).log(now.wall_ms, Level::Info, entry);
+        self.job_mut(id).interruptions = 0;
+        self.job_mut(id).phase = Phase::Running { prepared, step, outputs };
+        self.execute(CallId { job: id, step: step.to_string(), attempt: 1 }, call, now);
+    }
+
+    /// Sends a call and awaits its answer; the time of the phase goes on from the first step.
+    pub(super) fn execute(&mut self, call_id: CallId, call: calls::Call, now: Now) {
+        let since_ms = self.awaited.get(&call_id.job).map_or(now.mono_ms, |awaited| awaited.since_ms);
+        self.awaited.insert(
+            call_id.job,
+            Awaited { call: call_id.clone(), nodes: Default::default(), reports: Vec::new(), since_ms },
+        );
+        self.output.effects.push(Effect::Execute { id: call_id, call });
+    }
+
+    pub(super) fn call_answered(&mut self, call: &CallId, answer: CallAnswer, now: Now) {
+        if let Some(cleanup) = retried_cleanup(call)
+            && self.retrying.remove(&cleanup)
+        {
+            return self.cleanup_answered(cleanup, answer);
+        }
+        if self.awaited.get(&call.job).is_none_or(|awaited| awaited.call != *call) {
+            self.stale_answers += 1;
+            return;
+        }
+        let job = self.job_mut(call.job);
+        match std::mem::replace(&mut job.phase, Phase::Waiting) {
+            Phase::Running { prepared, step, outputs } => {
+                self.step_answered(call.job, prepared, step, outputs, answer, now);
+            }
+            Phase::Cleaning { prepared, index } => {
+                let id = CleanupId { job: call.job, index: u32::try_from(index).unwrap_or(u32::MAX) };
+                self.cleanup_answered(id, answer);
+                self.run_cleanup(call.job, prepared, index + 1, now);
+            }
+            Phase::Undoing { prepared, step, outcome } => {
+                self.undo_answered(call.job, prepared, step, outcome, answer, now);
+            }
+            other @ (Phase::Waiting | Phase::PreHooks { .. } | Phase::PostHooks { .. } | Phase::Done { .. }) => {
+                unreachable!("job {} awaits call {call} in {other:?}", call.job)
+            }
+        }
+    }
+
+    fn step_answered(
+        &mut self,
+        id: u64,
+        prepared: Box<Prepared>,
+        step: usize,
+        mut outputs: Vec<calls::Output>,
+        answer: CallAnswer,
+        now: Now,
+    ) {
+        let going = &prepared.plan.steps[step];
+        let text = going.call.text();
+        let place = going.call.node().map(|node| format!(" on {node}")).unwrap_or_default();
+        match (answer, &going.kind) {
+            (CallAnswer::Done(output), _) => {
+                self.job_mut(id).result.extend(output.result.clone());
+                outputs.push(output);
+            }
+            (CallAnswer::Failed(why) | CallAnswer::NotReached(why), StepKind::Optional { edit }) => {
+                let job = self.job_mut(id);
+                job.log(now.wall_ms, Level::Warning, LogEntry::Text(format!("{text}{place} was left out: {why}")));
+                job.extra_edits.extend(edit.clone());
+                outputs.push(calls::Output::default());
+            }
+            (CallAnswer::Failed(why), StepKind::Undoable { .. } | StepKind::Harmless | StepKind::Final) => {
+                return self.step_failed(id, prepared, step, format!("could not {text}{place}: {why}"), now);
+            }
+            (CallAnswer::NotReached(why), StepKind::Undoable { .. } | StepKind::Harmless | StepKind::Final) => {
+                let message = format!("could not {text}{place}: node not reached: {why}");
+                return self.step_failed(id, prepared, step, message, now);
+            }
+        }
+        if self.jobs[&id].canceling && !past_final(&prepared, step) {
+            return self.start_undo(id, prepared, step, Outcome::Canceled, now);
+        }
+        self.run_step(id, prepared, step + 1, outputs, now);
+    }
+
+    fn step_failed(&mut self, id: u64, prepared: Box<Prepared>, step: usize, message: String, now: Now) {
+        let error = JobError { kind: ErrorKind::Failed, message, objections: Vec::new() };
+        self.start_undo(id, prepared, step, Outcome::Error(error), now);
+    }
+
+    /// The configuration changes, the cleanups are recorded and the job goes on, all in one transaction.
+    fn commit(&mut self, id: u64, prepared: Box<Prepared>, outputs: &[calls::Output], now: Now) {
+        let since_ms = self.awaited.remove(&id).map_or(now.mono_ms, |awaited| awaited.since_ms);
+        let job = self.job_mut(id);
+        if !prepared.plan.steps.is_empty() {
+            job.timings.steps_ms = Some(now.mono_ms.saturating_sub(since_ms));
+        }
+        let mut edits = prepared.plan.edits.clone();
+        edits.extend(std::mem::take(&mut job.extra_edits));
+        for edit in &mut edits {
+            edit.fill(outputs);
+        }
+        for (index, (call, once)) in prepared.plan.cleanups.iter().enumerate() {
+            let id = CleanupId { job: id, index: u32::try_from(index).unwrap_or(u32::MAX) };
+            let cleanup = Cleanup { call: call.clone(), once: *once, attempts: 0, last_error: None };
+            edits.push(Edit::CleanupPut { id, cleanup });
+        }
+        if !edits.is_empty() {
+            self.apply(edits);
+        }
+        self.run_cleanup(id, prepared, 0, now);
+    }
+
+    /// Applies edits as one commit: the serial grows by one.
+    fn apply(&mut self, edits: Vec<Edit>) {
+        for edit in edits {
+            self.output.changes.config.insert(edit.touched());
+            self.output.changes.edits.push(edit.clone());
+            edit.apply(&mut self.cluster);
+        }
+        if let Some(cluster) = &mut self.cluster {
+            cluster.serial += 1;
+            self.output.changes.config.insert(crate::edit::Touched::Globals);
+        }
+    }
+
+    /// Begins cleanup `index`, or the post phase after the last.
+    pub(super) fn run_cleanup(&mut self, id: u64, prepared: Box<Prepared>, index: usize, now: Now) {
+        let Some((call, _)) = prepared.plan.cleanups.get(index) else {
+            self.awaited.remove(&id);
+            return self.start_hooks(id, prepared, hooks::Phase::Post, now);
+        };
+        let call = call.clone();
+        self.job_mut(id).phase = Phase::Cleaning { prepared, index };
+        self.execute(CallId { job: id, step: format!("clean-{index}"), attempt: 1 }, call, now);
+    }
+
+    /// A cleanup is done and forgotten, or stays recorded with its error until it is.
+    fn cleanup_answered(&mut self, id: CleanupId, answer: CallAnswer) {
+        let Some(mut cleanup) = self.cluster.as_ref().and_then(|c| c.cleanups.get(&id)).cloned() else { return };
+        let edit = match answer {
+            CallAnswer::Done(_) => Edit::CleanupRemove { id },
+            CallAnswer::Failed(_) | CallAnswer::NotReached(_) if cleanup.once => Edit::CleanupRemove { id },
+            CallAnswer::Failed(why) | CallAnswer::NotReached(why) => {
+                cleanup.attempts = cleanup.attempts.saturating_add(1);
+                cleanup.last_error = Some(why);
+                Edit::CleanupPut { id, cleanup }
+            }
+        };
+        self.apply(vec![edit]);
+    }
+
+    /// Tries again what was left to destroy, outside of the jobs that left it.
+    pub(super) fn retry_cleanups(&mut self) {
+        let Some(cluster) = &self.cluster else { return };
+        for (id, cleanup) in &cluster.cleanups {
+            let in_job = self.jobs.get(&id.job).is_some_and(|job| !job.done());
+            let offline = cleanup.call.node().and_then(|n| cluster.nodes.get(n)).is_some_and(|n| n.offline);
+            if !in_job && !offline && self.retrying.insert(*id) {
+                let attempt = cleanup.attempts.saturating_add(1);
+                let id = CallId { job: id.job, step: format!("clean-{}", id.index), attempt };
+                self.output.effects.push(Effect::Execute { id, call: cleanup.call.clone() });
+            }
+        }
+    }
+
+    /// Undoes step `from` and all before it, in reverse order.
+    pub(super) fn start_undo(&mut self, id: u64, prepared: Box<Prepared>, from: usize, outcome: Outcome, now: Now) {
+        let undoable = prepared.plan.steps[..=from]
+            .iter()
+            .rposition(|step| matches!(step.kind, StepKind::Undoable { .. }));
+        let Some(step) = undoable else {
+            return self.finish(id, outcome, Some(prepared), now);
+        };
+        let StepKind::Undoable { undo } = &prepared.plan.steps[step].kind else {
+            unreachable!("step {step} was just seen to be undoable")
+        };
+        let undo = undo.clone();
+        let job = self.job_mut(id);
+        job.log(now.wall_ms, Level::Info, LogEntry::Text(format!("undo: {}", undo.text())));
+        job.interruptions = 0;
+        job.phase = Phase::Undoing { prepared, step, outcome };
+        self.execute(CallId { job: id, step: format!("undo-{step}"), attempt: 1 }, undo, now);
+    }
+
+    /// An undo that fails is recorded and shown, and the undoing goes on.
+    fn undo_answered(
+        &mut self,
+        id: u64,
+        prepared: Box<Prepared>,
+        step: usize,
+        outcome: Outcome,
+        answer: CallAnswer,
+        now: Now,
+    ) {
+        match answer {
+            CallAnswer::Done(_) => {}
+            CallAnswer::Failed(error) | CallAnswer::NotReached(error) => {
+                if let StepKind::Undoable { undo } = &prepared.plan.steps[step].kind {
+                    let job = self.job_mut(id);
+                    let text = format!("undo failed: {}: {error}", undo.text());
+                    job.log(now.wall_ms, Level::Error, LogEntry::Text(text));
+                    job.failed_undos.push(FailedUndo { call: undo.clone(), error });
+                }
+            }
+        }
+        match step.checked_sub(1) {
+            Some(before) => self.start_undo(id, prepared, before, outcome, now),
+            None => self.finish(id, outcome, Some(prepared), now),
+        }
+    }
+}
+
+/// The cleanup that a call outside of its job's own phase was for.
+fn retried_cleanup(call: &CallId) -> Option<CleanupId> {
+    let index = call.step.strip_prefix("clean-")?.parse().ok()?;
+    Some(CleanupId { job: call.job, index })
+}

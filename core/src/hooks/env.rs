@@ -1,0 +1,140 @@
+//! The environment of hook scripts, interface version 1 (HOOKS.md E1-E5): built once, kept with the job.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// The phase's value of `HOOKS_PHASE` before the operation.
+pub const PHASE_PRE: &str = "PRE";
+/// The phase's value of `HOOKS_PHASE` after the operation.
+pub const PHASE_POST: &str = "POST";
+/// Longest environment string, name and value and the sign between, in bytes; the kernel's bound is 128 KiB.
+const STRING_BYTES_MAX: usize = 128 * 1024 - 1;
+
+/// Before or after the operation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Phase {
+    /// Authorisation and checks.
+    Pre,
+    /// Logging, after the commit.
+    Post,
+}
+
+impl Phase {
+    /// The value of `HOOKS_PHASE`, as interface version 1 prints it.
+    pub fn value(self) -> &'static str {
+        match self {
+            Phase::Pre => PHASE_PRE,
+            Phase::Post => PHASE_POST,
+        }
+    }
+
+    /// The directory of a prefix: `node-add` gives `node-add-pre.d` (HOOKS.md D1).
+    pub fn directory(self, prefix: &str) -> String {
+        match self {
+            Phase::Pre => format!("{prefix}-pre.d"),
+            Phase::Post => format!("{prefix}-post.d"),
+        }
+    }
+}
+
+/// Why a value can't be handed to scripts.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum EnvError {
+    /// The kernel would refuse the string at exec.
+    #[error("GANETI_{name} would be {bytes} bytes long; the limit is 128 KiB")]
+    TooLong {
+        /// The variable, without its prefix.
+        name: String,
+        /// Length of the whole string.
+        bytes: usize,
+    },
+    /// NUL can't stand in an environment string (HOOKS.md E3).
+    #[error("the value of GANETI_{name} holds a NUL byte")]
+    Nul {
+        /// The variable, without its prefix.
+        name: String,
+    },
+}
+
+/// Variables of a hook run, their names without the `GANETI_` prefix.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Env(BTreeMap<String, String>);
+
+impl Env {
+    /// An environment without variables.
+    pub fn new() -> Self {
+        Env::default()
+    }
+
+    /// Sets a variable; the name is without prefix.
+    #[must_use]
+    pub fn set(mut self, name: &str, value: impl Into<String>) -> Self {
+        self.0.insert(name.to_owned(), value.into());
+        self
+    }
+
+    /// Sets a flag of HOOKS.md E2: `True` or absent.
+    #[must_use]
+    pub fn flag(self, name: &str, given: bool) -> Self {
+        if given { self.set(name, "True") } else { self }
+    }
+
+    /// Sets a boolean that is always there: `True` or `False` (E1).
+    #[must_use]
+    pub fn boolean(self, name: &str, value: bool) -> Self {
+        self.set(name, if value { "True" } else { "False" })
+    }
+
+    /// Sets a variable that is absent when there is no value (E2).
+    #[must_use]
+    pub fn optional(self, name: &str, value: Option<impl Into<String>>) -> Self {
+        match value {
+            Some(value) => self.set(name, value),
+            None => self,
+        }
+    }
+
+    /// Sets a list: one blank between, empty for none (E1).
+    #[must_use]
+    pub fn list<T: std::fmt::Display>(self, name: &str, items: &[T]) -> Self {
+        let items: Vec<String> = items.iter().map(ToString::to_string).collect();
+        self.set(name, items.join(" "))
+    }
+
+    /// All of another environment's variables on top of these.
+    #[must_use]
+    pub fn with(mut self, other: Env) -> Self {
+        self.0.extend(other.0);
+        self
+    }
+
+    /// The value of a variable, its name without prefix.
+    pub fn get(&self, name: &str) -> Option<&str> {
+        self.0.get(name).map(String::as_str)
+    }
+
+    /// Names (without prefix) and values, by name.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
+    }
+
+    /// Checks that the kernel will take every string (refused at check, not at exec).
+    ///
+    /// # Errors
+    /// When a value holds NUL or is too long; the first such is named.
+    pub fn validate(&self) -> Result<(), EnvError> {
+        for (name, value) in &self.0 {
+            let bytes = "GANETI_".len() + name.len() + 1 + value.len();
+            if bytes > STRING_BYTES_MAX {
+                return Err(EnvError::TooLong { name: name.clone(), bytes });
+            }
+            if value.contains('\0') {
+                return Err(EnvError::Nul { name: name.clone() });
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,13 @@
+//! The pure part of Muster: names, the cluster model, edits, locks, the operations table, hook rules and the job engine.
+//!
+//! Nothing here does I/O, reads a clock, draws a random number or waits.
+
+pub mod calls;
+pub mod edit;
+pub mod engine;
+pub mod hooks;
+pub mod locks;
+pub mod model;
+pub mod names;
+pub mod ops;
+pub mod status;

@@ -1,0 +1,138 @@
+//! OP_CLUSTER_MODIFY: other hook parameters, cluster-wide.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Given, HookNodes, ObjectKind, Operation, Plan, Refusal, Row, Submitter, examples};
+use crate::{
+    edit::Edit,
+    hooks::{Env, ExitCodes, HookPolicy, OnError, OnTimeout, OnUnreachable},
+    locks::Locks,
+    model::Cluster,
+};
+
+/// The smallest bound of a script's kill limit: a second.
+const TIMEOUT_MAX_MS_MIN: u64 = 1_000;
+/// The largest: seven days. A script that may run for longer would hold its job's locks as good as for ever.
+const TIMEOUT_MAX_MS_MAX: u64 = 7 * 24 * 3_600_000;
+
+/// What becomes of `hook_on_error`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OnErrorChange {
+    /// It is this.
+    Set(OnError),
+    /// It follows `exit_codes`.
+    Default,
+}
+
+/// Changes hook parameters; what is absent stays.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClusterModify {
+    /// `exit_codes`.
+    pub exit_codes: Option<ExitCodes>,
+    /// `hook_on_error`.
+    pub on_error: Option<OnErrorChange>,
+    /// `hook_unreachable`.
+    pub unreachable: Option<OnUnreachable>,
+    /// `hook_timeout`.
+    pub timeout: Option<OnTimeout>,
+    /// `hook_master_required`.
+    pub master_required: Option<bool>,
+    /// `hook_timeout_max` in milliseconds.
+    pub timeout_max_ms: Option<u64>,
+}
+
+impl Operation for ClusterModify {
+    const ROW: Row = Row {
+        op_id: "OP_CLUSTER_MODIFY",
+        object: ObjectKind::Cluster,
+        hooks: None,
+        submitter: Submitter::Admin,
+    };
+    /// All parameters after the change.
+    type Checked = HookPolicy;
+
+    fn target(&self) -> String {
+        String::new()
+    }
+
+    fn locks(&self) -> Locks {
+        Locks::part().exclusive("cluster-parameters", "")
+    }
+
+    fn check(&self, given: Given<'_>) -> Result<HookPolicy, Refusal> {
+        if *self == ClusterModify::default() {
+            return Err(Refusal("nothing to change: give at least one parameter".to_owned()));
+        }
+        if let Some(ms) = self.timeout_max_ms
+            && !(TIMEOUT_MAX_MS_MIN..=TIMEOUT_MAX_MS_MAX).contains(&ms)
+        {
+            return Err(Refusal(format!("a hook_timeout_max of {ms} ms is not between 1 second and 7 days")));
+        }
+        let before = &given.cluster.hooks;
+        Ok(HookPolicy {
+            exit_codes: self.exit_codes.unwrap_or(before.exit_codes),
+            on_error: match self.on_error {
+                None => before.on_error,
+                Some(OnErrorChange::Set(value)) => Some(value),
+                Some(OnErrorChange::Default) => None,
+            },
+            unreachable: self.unreachable.unwrap_or(before.unreachable),
+            timeout: self.timeout.unwrap_or(before.timeout),
+            master_required: self.master_required.unwrap_or(before.master_required),
+            timeout_max_ms: self.timeout_max_ms.unwrap_or(before.timeout_max_ms),
+        })
+    }
+
+    fn hook_nodes(&self, _given: Given<'_>, _hooks: &HookPolicy) -> HookNodes {
+        HookNodes::default()
+    }
+
+    fn hook_env(&self, _given: Given<'_>, _hooks: &HookPolicy) -> Env {
+        Env::new()
+    }
+
+    fn plan(&self, _given: Given<'_>, hooks: &HookPolicy) -> Plan {
+        Plan::new().edit(Edit::HooksSet { hooks: hooks.clone() })
+    }
+
+    fn examples() -> Vec<(Cluster, super::Fresh, Self)> {
+        let graded = ClusterModify {
+            exit_codes: Some(ExitCodes::Graded),
+            on_error: Some(OnErrorChange::Set(OnError::Continue)),
+            ..ClusterModify::default()
+        };
+        vec![(examples::cluster(), examples::fresh(), graded)]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refusals() {
+        let check = |op: ClusterModify, text: &str| {
+            let cluster = examples::cluster();
+            examples::refused(&op, &cluster, &examples::fresh(), &cluster.master, text);
+        };
+        check(ClusterModify::default(), "nothing to change");
+        for ms in [0, 999, TIMEOUT_MAX_MS_MAX + 1, u64::MAX] {
+            check(
+                ClusterModify { timeout_max_ms: Some(ms), ..ClusterModify::default() },
+                "not between 1 second and 7 days",
+            );
+        }
+    }
+
+    #[test]
+    fn what_is_absent_stays() {
+        let mut cluster = examples::cluster();
+        cluster.hooks.on_error = Some(OnError::Stop);
+        cluster.hooks.master_required = false;
+        let op = ClusterModify { on_error: Some(OnErrorChange::Default), ..ClusterModify::default() };
+        let plan = examples::prepared(&op, &cluster, &examples::fresh(), &cluster.master).plan;
+        let hooks = HookPolicy { on_error: None, ..cluster.hooks };
+        assert_eq!(plan.edits, [Edit::HooksSet { hooks }]);
+    }
+}

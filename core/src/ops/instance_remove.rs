@@ -1,0 +1,100 @@
+//! OP_INSTANCE_REMOVE: an instance goes, and its disks after it.
+
+use serde::{Deserialize, Serialize};
+
+use super::{
+    Given, HookNodes, HookRow, ObjectKind, Operation, Plan, Refusal, Row, Submitter, common, examples, parts,
+};
+use crate::{
+    edit::Edit,
+    hooks::Env,
+    locks::Locks,
+    model::{Cluster, Instance},
+    names::InstanceName,
+};
+
+/// Removes an instance with its disks.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InstanceRemove {
+    /// The instance.
+    pub instance: InstanceName,
+}
+
+impl Operation for InstanceRemove {
+    const ROW: Row = Row {
+        op_id: "OP_INSTANCE_REMOVE",
+        object: ObjectKind::Instance,
+        hooks: Some(HookRow { prefix: "instance-remove", op_code: "OP_INSTANCE_REMOVE" }),
+        submitter: Submitter::Operator,
+    };
+    type Checked = Instance;
+
+    fn target(&self) -> String {
+        self.instance.to_string()
+    }
+
+    fn locks(&self) -> Locks {
+        Locks::part().exclusive("instance", &self.instance)
+    }
+
+    fn check(&self, given: Given<'_>) -> Result<Instance, Refusal> {
+        common::instance(given.cluster, &self.instance).cloned()
+    }
+
+    fn hook_nodes(&self, given: Given<'_>, _instance: &Instance) -> HookNodes {
+        HookNodes::both(vec![given.cluster.master.clone()])
+    }
+
+    fn hook_env(&self, _given: Given<'_>, instance: &Instance) -> Env {
+        common::instance_env(instance)
+    }
+
+    fn plan(&self, given: Given<'_>, instance: &Instance) -> Plan {
+        let offline = given.cluster.nodes.get(&instance.primary).is_some_and(|node| node.offline);
+        let mut plan = Plan::new();
+        if !offline {
+            plan = parts::plan_stop(plan, instance, parts::SHUTDOWN_TIMEOUT_MS);
+        }
+        plan = plan.edit(Edit::InstanceRemove { instance: instance.name.clone() });
+        // Files on a node that is away are removed when it is back.
+        for disk in &instance.disks {
+            for (node, uuid) in parts::files(instance, disk) {
+                plan = plan.cleanup(parts::disk_remove(node, uuid));
+            }
+        }
+        plan
+    }
+
+    fn examples() -> Vec<(Cluster, super::Fresh, Self)> {
+        let remove = |cluster: Cluster, name: &str| {
+            (cluster, examples::fresh(), InstanceRemove { instance: examples::instance_name(name) })
+        };
+        vec![
+            remove(examples::cluster(), "mail1"),
+            remove(examples::cluster(), "db1"),
+            remove(examples::cluster(), "null1"),
+            remove(examples::offline("node2"), "mail1"),
+        ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refusals() {
+        let cluster = examples::cluster();
+        let op = InstanceRemove { instance: examples::instance_name("wep1") };
+        let text = "there is no instance wep1; the nearest name is web1";
+        examples::refused(&op, &cluster, &examples::fresh(), &cluster.master, text);
+    }
+
+    #[test]
+    fn every_file_is_cleaned_up_and_none_is_removed_before() {
+        let (cluster, fresh, op) = InstanceRemove::examples().remove(0);
+        let plan = examples::prepared(&op, &cluster, &fresh, &cluster.master).plan;
+        assert_eq!((plan.steps.len(), plan.cleanups.len()), (1, 4));
+        assert!(plan.cleanups.iter().all(|(_, once)| !once));
+    }
+}

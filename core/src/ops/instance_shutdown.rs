@@ -1,0 +1,93 @@
+//! OP_INSTANCE_SHUTDOWN: shuts an instance's guest down, by force after a limit.
+
+use serde::{Deserialize, Serialize};
+
+use super::{
+    Given, HookNodes, HookRow, ObjectKind, Operation, Plan, Refusal, Row, Submitter, common, examples, parts,
+};
+use crate::{
+    edit::Edit,
+    hooks::Env,
+    locks::Locks,
+    model::{Cluster, Instance},
+    names::InstanceName,
+};
+
+/// The longest limit of a clean shutdown: a day.
+const TIMEOUT_S_MAX: u32 = 24 * 3600;
+
+/// Shuts an instance down.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InstanceShutdown {
+    /// The instance.
+    pub instance: InstanceName,
+    /// Limit of a clean shutdown in seconds; 0 forces at once; default 120.
+    pub timeout_s: Option<u32>,
+}
+
+impl Operation for InstanceShutdown {
+    const ROW: Row = Row {
+        op_id: "OP_INSTANCE_SHUTDOWN",
+        object: ObjectKind::Instance,
+        hooks: Some(HookRow { prefix: "instance-shutdown", op_code: "OP_INSTANCE_SHUTDOWN" }),
+        submitter: Submitter::Operator,
+    };
+    type Checked = Instance;
+
+    fn target(&self) -> String {
+        self.instance.to_string()
+    }
+
+    fn locks(&self) -> Locks {
+        Locks::part().exclusive("instance", &self.instance)
+    }
+
+    fn check(&self, given: Given<'_>) -> Result<Instance, Refusal> {
+        if let Some(timeout_s) = self.timeout_s
+            && timeout_s > TIMEOUT_S_MAX
+        {
+            return Err(Refusal(format!("a shutdown limit of {timeout_s} s is over {TIMEOUT_S_MAX} s")));
+        }
+        parts::instance_reachable(given.cluster, &self.instance).cloned()
+    }
+
+    fn hook_nodes(&self, given: Given<'_>, instance: &Instance) -> HookNodes {
+        parts::instance_nodes(given, instance)
+    }
+
+    fn hook_env(&self, _given: Given<'_>, instance: &Instance) -> Env {
+        common::instance_env(instance)
+    }
+
+    fn plan(&self, _given: Given<'_>, instance: &Instance) -> Plan {
+        let timeout_ms =
+            self.timeout_s.map_or(parts::SHUTDOWN_TIMEOUT_MS, |seconds| u64::from(seconds) * 1000);
+        let after = Instance { up: false, ..instance.clone() };
+        parts::plan_stop(Plan::new(), instance, timeout_ms)
+            .edit(Edit::InstancePut { instance: Box::new(after) })
+    }
+
+    fn examples() -> Vec<(Cluster, super::Fresh, Self)> {
+        let shutdown = |name: &str, timeout_s: Option<u32>| {
+            let instance = examples::instance_name(name);
+            (examples::cluster(), examples::fresh(), InstanceShutdown { instance, timeout_s })
+        };
+        vec![shutdown("mail1", None), shutdown("db1", Some(1))]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refusals() {
+        let check = |cluster: &Cluster, name: &str, timeout_s: Option<u32>, text: &str| {
+            let op = InstanceShutdown { instance: examples::instance_name(name), timeout_s };
+            examples::refused(&op, cluster, &examples::fresh(), &cluster.master, text);
+        };
+        check(&examples::cluster(), "web3", None, "there is no instance web3");
+        check(&examples::cluster(), "web1", Some(86_401), "a shutdown limit of 86401 s is over 86400 s");
+        check(&examples::offline("node2"), "mail1", None, "node node2 is marked offline");
+    }
+}

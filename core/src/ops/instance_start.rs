@@ -1,0 +1,97 @@
+//! OP_INSTANCE_START: starts an instance on its primary node.
+
+use serde::{Deserialize, Serialize};
+
+use super::{
+    Given, HookNodes, HookRow, ObjectKind, Operation, Plan, Refusal, Row, Submitter, common, examples, parts,
+};
+use crate::{
+    edit::Edit,
+    hooks::Env,
+    locks::Locks,
+    model::{Cluster, Instance},
+    names::InstanceName,
+};
+
+/// Starts an instance; one that is wanted up already is started where it is down.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InstanceStart {
+    /// The instance.
+    pub instance: InstanceName,
+    /// `--force`.
+    pub force: bool,
+}
+
+impl Operation for InstanceStart {
+    const ROW: Row = Row {
+        op_id: "OP_INSTANCE_START",
+        object: ObjectKind::Instance,
+        hooks: Some(HookRow { prefix: "instance-start", op_code: "OP_INSTANCE_STARTUP" }),
+        submitter: Submitter::Operator,
+    };
+    type Checked = Instance;
+
+    fn target(&self) -> String {
+        self.instance.to_string()
+    }
+
+    fn locks(&self) -> Locks {
+        Locks::part().exclusive("instance", &self.instance)
+    }
+
+    fn check(&self, given: Given<'_>) -> Result<Instance, Refusal> {
+        parts::instance_reachable(given.cluster, &self.instance).cloned()
+    }
+
+    fn hook_nodes(&self, given: Given<'_>, instance: &Instance) -> HookNodes {
+        parts::instance_nodes(given, instance)
+    }
+
+    fn hook_env(&self, _given: Given<'_>, instance: &Instance) -> Env {
+        common::instance_env(instance).flag("FORCE", self.force)
+    }
+
+    fn plan(&self, _given: Given<'_>, instance: &Instance) -> Plan {
+        let start = parts::guest_start(instance, self.force);
+        let plan = if instance.up {
+            // It may run already: an undo would stop what was running before.
+            Plan::new().harmless(start)
+        } else {
+            Plan::new().step(start, parts::guest_stop(instance, parts::SHUTDOWN_TIMEOUT_MS))
+        };
+        plan.edit(Edit::InstancePut { instance: Box::new(parts::started(instance.clone())) })
+    }
+
+    fn examples() -> Vec<(Cluster, super::Fresh, Self)> {
+        let start = |name: &str, force: bool| {
+            let instance = examples::instance_name(name);
+            (examples::cluster(), examples::fresh(), InstanceStart { instance, force })
+        };
+        vec![start("db1", false), start("web1", true)]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::CopyState;
+
+    #[test]
+    fn refusals() {
+        let check = |cluster: &Cluster, name: &str, text: &str| {
+            let op = InstanceStart { instance: examples::instance_name(name), force: false };
+            examples::refused(&op, cluster, &examples::fresh(), &cluster.master, text);
+        };
+        check(&examples::cluster(), "db2", "there is no instance db2; the nearest name is db1");
+        check(&examples::offline("node2"), "mail1", "node node2 is marked offline");
+    }
+
+    #[test]
+    fn a_start_makes_complete_copies_stale() {
+        let (cluster, fresh, op) = InstanceStart::examples().remove(0);
+        let prepared = examples::prepared(&op, &cluster, &fresh, &cluster.master);
+        let [Edit::InstancePut { instance }] = &prepared.plan.edits[..] else { panic!("one edit") };
+        assert!(instance.up);
+        assert_eq!(instance.disks[0].mirrors[0].state, CopyState::Stale);
+    }
+}

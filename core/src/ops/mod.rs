@@ -1,0 +1,252 @@
+//! The table of operations: one row, one file, one message each.
+//!
+//! To add an operation: write `core/src/ops/<noun>_<verb>.rs`, its `mod` line and its row in the table below, and its
+//! message in `proto`. The compiler then asks for the conversions; the generic laws run on the row's examples. What the
+//! compiler can't see (a wrong hook prefix or variable) is compared with HOOKS.md by the black-box suite.
+
+use std::net::IpAddr;
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use crate::{
+    hooks::{Env, EnvError},
+    locks::Locks,
+    model::Cluster,
+    names::NodeName,
+};
+
+mod addresses;
+mod backup_export;
+mod bounds;
+mod certificates_renew;
+mod client_certificate_revoke;
+mod client_certificate_sign;
+mod cluster_destroy;
+mod cluster_init;
+mod cluster_modify;
+mod common;
+mod disks_replace;
+pub mod examples;
+mod instance_add;
+mod instance_failover;
+mod instance_modify;
+mod instance_remove;
+mod instance_shutdown;
+mod instance_start;
+mod master_failover;
+mod mirror_add;
+mod mirror_remove;
+mod node_add;
+mod node_modify;
+mod node_remove;
+mod parts;
+mod plan;
+#[cfg(test)]
+mod rows;
+
+pub use plan::{HookNodes, Plan, Prepared, Step, StepKind};
+
+/// The kind of thing that an operation is about (`GANETI_OBJECT_TYPE`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ObjectKind {
+    /// An instance.
+    Instance,
+    /// A node.
+    Node,
+    /// The cluster.
+    Cluster,
+}
+
+impl ObjectKind {
+    /// As scripts see it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            ObjectKind::Instance => "INSTANCE",
+            ObjectKind::Node => "NODE",
+            ObjectKind::Cluster => "CLUSTER",
+        }
+    }
+}
+
+/// Who may submit an operation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Submitter {
+    /// Operators and admins.
+    Operator,
+    /// Admins.
+    Admin,
+    /// The local socket's admins: it needs the host itself.
+    Local,
+}
+
+/// What an operation has of interface version 1: directory prefix and the code that Ganeti's own code exported.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HookRow {
+    /// `node-add` means `node-add-pre.d` and `node-add-post.d`.
+    pub prefix: &'static str,
+    /// `GANETI_OP_CODE`.
+    pub op_code: &'static str,
+}
+
+/// The constant part of a row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Row {
+    /// `GANETI_OP_ID`; never made from a Rust name.
+    pub op_id: &'static str,
+    /// `GANETI_OBJECT_TYPE`.
+    pub object: ObjectKind,
+    /// `None` for operations without hooks in version 1.
+    pub hooks: Option<HookRow>,
+    /// Who may ask for it.
+    pub submitter: Submitter,
+}
+
+/// Why an operation is not begun.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct Refusal(pub String);
+
+impl From<EnvError> for Refusal {
+    fn from(error: EnvError) -> Self {
+        Refusal(error.to_string())
+    }
+}
+
+/// A host that asked to join.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PendingNode {
+    /// What its daemon advertises, else the source address.
+    pub ip: IpAddr,
+    /// Its daemon's port.
+    pub port: u16,
+}
+
+/// Values drawn by the driver at submit and recorded with the job, so that the engine draws none.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Fresh {
+    /// As many as any operation needs.
+    pub uuids: Vec<Uuid>,
+    /// A MAC address no instance has.
+    pub mac: String,
+    /// The host that OP_ADD_NODE names, where it is pending.
+    pub pending: Option<PendingNode>,
+    /// The cluster that OP_INIT_CLUSTER would make.
+    pub new_cluster: Option<Box<Cluster>>,
+    /// Wall clock, ms since 1970.
+    pub now_ms: u64,
+}
+
+/// How many uuids [`Fresh`] holds.
+pub const FRESH_UUIDS: usize = 6;
+
+/// What check and plan may look at.
+#[derive(Debug, Clone, Copy)]
+pub struct Given<'a> {
+    /// The configuration, locks held.
+    pub cluster: &'a Cluster,
+    /// Drawn at submit.
+    pub fresh: &'a Fresh,
+    /// The node whose master daemon executes the job.
+    pub local: &'a NodeName,
+}
+
+/// One operation; no default bodies: what can be forgotten will be.
+pub trait Operation: Sized {
+    /// The constant part of its row.
+    const ROW: Row;
+    /// What check proved.
+    type Checked;
+    /// `GANETI_OP_TARGET`, and the part in brackets of a job's summary.
+    fn target(&self) -> String;
+    /// Names only.
+    fn locks(&self) -> Locks;
+    /// Changes nothing.
+    ///
+    /// # Errors
+    /// When the operation can't be begun, in words for the operator.
+    fn check(&self, given: Given<'_>) -> Result<Self::Checked, Refusal>;
+    /// Both node sets, from HOOKS.md's table.
+    fn hook_nodes(&self, given: Given<'_>, checked: &Self::Checked) -> HookNodes;
+    /// The operation's own variables.
+    fn hook_env(&self, given: Given<'_>, checked: &Self::Checked) -> Env;
+    /// Steps with undo, then edits, then cleanups.
+    fn plan(&self, given: Given<'_>, checked: &Self::Checked) -> Plan;
+    /// The laws run on these; at least one, more where plans differ in shape.
+    fn examples() -> Vec<(Cluster, Fresh, Self)>;
+}
+
+macro_rules! operations {
+    ($($module:ident :: $name:ident),+ $(,)?) => {
+        $(pub use $module::$name;)+
+
+        /// An operation with its parameters.
+        #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+        #[serde(tag = "operation")]
+        pub enum Op {
+            $(#[doc = concat!("See `", stringify!($module), "`.")] $name($name),)+
+        }
+
+        impl Op {
+            /// The constant part of the row.
+            pub fn row(&self) -> &'static Row {
+                match self { $(Op::$name(_) => &$name::ROW,)+ }
+            }
+
+            /// `GANETI_OP_TARGET`.
+            pub fn target(&self) -> String {
+                match self { $(Op::$name(op) => op.target(),)+ }
+            }
+
+            /// The names that it locks.
+            pub fn locks(&self) -> Locks {
+                match self { $(Op::$name(op) => op.locks(),)+ }
+            }
+
+            /// Check, node sets, environment and plan, computed once.
+            ///
+            /// # Errors
+            /// When the operation can't be begun.
+            pub fn prepare(&self, given: Given<'_>, job: &common::JobFacts<'_>) -> Result<Prepared, Refusal> {
+                match self { $(Op::$name(op) => common::prepare(op, given, job),)+ }
+            }
+        }
+
+        /// All rows.
+        pub const ROWS: &[Row] = &[$($name::ROW),+];
+
+        /// The examples of all rows.
+        pub fn all_examples() -> Vec<(Cluster, Fresh, Op)> {
+            let mut all = Vec::new();
+            $(all.extend($name::examples().into_iter().map(|(cluster, fresh, op)| (cluster, fresh, Op::$name(op))));)+
+            all
+        }
+    };
+}
+
+operations! {
+    cluster_init::ClusterInit,
+    master_failover::MasterFailover,
+    node_add::NodeAdd,
+    node_remove::NodeRemove,
+    instance_add::InstanceAdd,
+    backup_export::BackupExport,
+    instance_start::InstanceStart,
+    instance_shutdown::InstanceShutdown,
+    instance_modify::InstanceModify,
+    instance_failover::InstanceFailover,
+    instance_remove::InstanceRemove,
+    mirror_add::MirrorAdd,
+    mirror_remove::MirrorRemove,
+    disks_replace::DisksReplace,
+    cluster_modify::ClusterModify,
+    cluster_destroy::ClusterDestroy,
+    node_modify::NodeModify,
+    certificates_renew::CertificatesRenew,
+    client_certificate_sign::ClientCertificateSign,
+    client_certificate_revoke::ClientCertificateRevoke,
+}
+
+pub use cluster_modify::OnErrorChange;
+pub use common::{ImportSource, JobFacts, unused_directory_nearest, used_directories};
+pub use instance_modify::IpChange;

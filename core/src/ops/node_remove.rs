@@ -1,0 +1,139 @@
+//! OP_REMOVE_NODE: a node that holds nothing any more leaves the cluster.
+
+use std::net::SocketAddr;
+
+use serde::{Deserialize, Serialize};
+
+use super::{
+    Given, HookNodes, HookRow, ObjectKind, Operation, Plan, Refusal, Row, Submitter, common, examples,
+};
+use crate::{
+    calls::{Call, MasterCall},
+    edit::Edit,
+    hooks::Env,
+    locks::Locks,
+    model::{Cluster, Instance, Node},
+    names::NodeName,
+};
+
+/// Removes a node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeRemove {
+    /// The node.
+    pub name: NodeName,
+}
+
+fn names<'a>(instances: impl Iterator<Item = &'a Instance>) -> String {
+    let names: Vec<&str> = instances.map(|instance| instance.name.as_str()).collect();
+    names.join(", ")
+}
+
+impl Operation for NodeRemove {
+    const ROW: Row = Row {
+        op_id: "OP_REMOVE_NODE",
+        object: ObjectKind::Node,
+        hooks: Some(HookRow { prefix: "node-remove", op_code: "OP_NODE_REMOVE" }),
+        submitter: Submitter::Operator,
+    };
+    type Checked = Node;
+
+    fn target(&self) -> String {
+        self.name.to_string()
+    }
+
+    fn locks(&self) -> Locks {
+        Locks::part().exclusive("node", &self.name).shared("certificates", "")
+    }
+
+    fn check(&self, given: Given<'_>) -> Result<Node, Refusal> {
+        let node = common::node(given.cluster, &self.name)?;
+        let name = &node.name;
+        if *name == given.cluster.master || name == given.local {
+            return Err(Refusal(format!("node {name} is the master: another must take the office first")));
+        }
+        let primaries = names(given.cluster.primaries_on(name));
+        if !primaries.is_empty() {
+            return Err(Refusal(format!("node {name} is the primary of instances: {primaries}")));
+        }
+        let secondaries = names(given.cluster.secondaries_on(name));
+        if !secondaries.is_empty() {
+            return Err(Refusal(format!("node {name} is the secondary of instances: {secondaries}")));
+        }
+        let exports = given.cluster.exports.values().filter(|export| export.node == *name);
+        let exports: Vec<&str> = exports.map(|export| export.instance.as_str()).collect();
+        if !exports.is_empty() {
+            return Err(Refusal(format!("node {name} holds exports of {}", exports.join(", "))));
+        }
+        Ok(node.clone())
+    }
+
+    fn hook_nodes(&self, given: Given<'_>, _node: &Node) -> HookNodes {
+        HookNodes::both(given.cluster.nodes.keys().filter(|name| **name != self.name).cloned().collect())
+    }
+
+    fn hook_env(&self, _given: Given<'_>, node: &Node) -> Env {
+        Env::new()
+            .set("NODE_NAME", node.name.as_str())
+            .set("NODE_PIP", node.primary_ip.to_string())
+            .set("NODE_SIP", node.secondary_ip.to_string())
+    }
+
+    fn plan(&self, _given: Given<'_>, node: &Node) -> Plan {
+        let plan = Plan::new().edit(Edit::NodeRemove { node: node.name.clone() });
+        if node.offline {
+            return plan;
+        }
+        plan.cleanup_once(Call::Master(MasterCall::NodeLeave {
+            node: node.name.clone(),
+            address: SocketAddr::new(node.primary_ip, node.port),
+            uuid: node.uuid,
+            fingerprints: node.fingerprints.clone(),
+        }))
+    }
+
+    fn examples() -> Vec<(Cluster, super::Fresh, Self)> {
+        let name = examples::node_name("node3");
+        let online = examples::node3_empty();
+        let mut offline = online.clone();
+        offline.nodes.get_mut(&name).expect("the example has node3").offline = true;
+        vec![
+            (online, examples::fresh(), NodeRemove { name: name.clone() }),
+            (offline, examples::fresh(), NodeRemove { name }),
+        ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(name: &str, text: &str) {
+        let cluster = examples::cluster();
+        let op = NodeRemove { name: examples::node_name(name) };
+        examples::refused(&op, &cluster, &examples::fresh(), &cluster.master, text);
+    }
+
+    #[test]
+    fn refusals() {
+        check("node1", "node node1 is the master");
+        check("node2", "node node2 is the primary of instances: mail1");
+        check("nodee3", "there is no node nodee3; the nearest name is node3");
+        check("node3", "node node3 is the secondary of instances: db1, mail1");
+    }
+
+    #[test]
+    fn a_node_with_exports_is_not_removed() {
+        let mut cluster = examples::node3_empty();
+        let name = examples::node_name("node3");
+        let export = examples::export("web1", "node3");
+        cluster.exports.insert(export.uuid, export);
+        let op = NodeRemove { name };
+        examples::refused(
+            &op,
+            &cluster,
+            &examples::fresh(),
+            &cluster.master,
+            "node node3 holds exports of web1",
+        );
+    }
+}

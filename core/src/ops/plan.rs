@@ -1,0 +1,125 @@
+//! What an operation will do: steps with their undo, then edits, then cleanups.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{calls::Call, edit::Edit, hooks::Env, names::NodeName};
+
+/// What may follow a step that does not succeed.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "kind")]
+pub enum StepKind {
+    /// Changes something; its undo puts it back, also when the step failed half-way.
+    Undoable {
+        /// Puts it back.
+        undo: Call,
+    },
+    /// Leaves nothing behind.
+    Harmless,
+    /// A node out of reach is a warning, and this edit.
+    Optional {
+        /// What the configuration then says.
+        edit: Option<Edit>,
+    },
+    /// After it the job only goes forward and can't be canceled.
+    Final,
+}
+
+/// One call of a plan.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Step {
+    /// What is done, and where.
+    pub call: Call,
+    /// What follows when it does not succeed.
+    pub kind: StepKind,
+}
+
+/// An operation's way: steps, then one commit of edits, then cleanups.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Plan {
+    /// In order; the next starts when the one before is done.
+    pub steps: Vec<Step>,
+    /// Committed together, after all steps.
+    pub edits: Vec<Edit>,
+    /// Recorded in the commit, done after it; with whether one try is enough.
+    pub cleanups: Vec<(Call, bool)>,
+}
+
+impl Plan {
+    /// Nothing to do.
+    pub fn new() -> Self {
+        Plan::default()
+    }
+
+    /// Adds a step whose undo stands beside it.
+    #[must_use]
+    pub fn step(mut self, call: Call, undo: Call) -> Self {
+        self.steps.push(Step { call, kind: StepKind::Undoable { undo } });
+        self
+    }
+
+    /// Adds a step that leaves nothing behind.
+    #[must_use]
+    pub fn harmless(mut self, call: Call) -> Self {
+        self.steps.push(Step { call, kind: StepKind::Harmless });
+        self
+    }
+
+    /// Adds a step that a node out of reach does not fail.
+    #[must_use]
+    pub fn optional(mut self, call: Call, edit: Option<Edit>) -> Self {
+        self.steps.push(Step { call, kind: StepKind::Optional { edit } });
+        self
+    }
+
+    /// Adds an edit.
+    #[must_use]
+    pub fn edit(mut self, edit: Edit) -> Self {
+        self.edits.push(edit);
+        self
+    }
+
+    /// Adds a cleanup that is retried until it succeeds.
+    #[must_use]
+    pub fn cleanup(mut self, call: Call) -> Self {
+        self.cleanups.push((call, false));
+        self
+    }
+
+    /// Adds a cleanup that is tried once.
+    #[must_use]
+    pub fn cleanup_once(mut self, call: Call) -> Self {
+        self.cleanups.push((call, true));
+        self
+    }
+}
+
+/// The nodes whose scripts are asked and told (HOOKS.md, table of operations).
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HookNodes {
+    /// Asked before.
+    pub pre: Vec<NodeName>,
+    /// Told after.
+    pub post: Vec<NodeName>,
+}
+
+impl HookNodes {
+    /// The same nodes in both phases.
+    pub fn both(nodes: Vec<NodeName>) -> Self {
+        HookNodes { pre: nodes.clone(), post: nodes }
+    }
+}
+
+/// Everything computed once, after locks and checks, and kept with the job (HOOKS.md E4).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Prepared {
+    /// The directory prefix, or `None` for an operation without hooks.
+    pub hook_prefix: Option<String>,
+    /// Without `HOOKS_PHASE`.
+    pub env: Env,
+    /// The value of `MASTER` in post (differs in OP_MASTER_FAILOVER alone).
+    pub master_post: NodeName,
+    /// Each node once, offline ones left out (HOOKS.md E5, R6).
+    pub nodes: HookNodes,
+    /// What is done.
+    pub plan: Plan,
+}

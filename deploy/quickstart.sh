@@ -1,0 +1,96 @@
+#!/bin/sh
+# Builds Muster, starts a cluster of three nodes on loopback addresses with the example hooks, and shows the main job.
+#
+#   deploy/quickstart.sh [DIR]     DIR holds the cluster; default /tmp/muster-quickstart
+#
+# Needs Rust and no root. The cluster stays up for you to go on with; the last lines say how, and how to end it.
+set -eu
+cd "$(dirname "$0")/.."
+top=$PWD
+dir=${1:-/tmp/muster-quickstart}
+
+deploy/prepare.sh
+echo "Building (a few minutes the first time) ..."
+cargo build --workspace --bins
+programs=${CARGO_TARGET_DIR:-target}/debug
+
+if [ -e "$dir/devcluster.json" ]; then
+    "$programs/muster-devcluster" down --dir "$dir"
+    rm -rf "$dir"
+fi
+
+say() {
+    printf '\n\033[1m# %s\033[0m\n' "$*"
+}
+# Shows a command, runs it, and stops here unless it ends with the exit code that is expected.
+expect() {
+    wanted=$1
+    shift
+    printf '\033[36m$ %s\033[0m\n' "$*"
+    code=0
+    "$@" || code=$?
+    [ "$code" = "$wanted" ] || {
+        echo "quickstart: expected exit code $wanted, got $code" >&2
+        exit 1
+    }
+}
+run() {
+    expect 0 "$@"
+}
+
+say "Three hosts: each has a node daemon and hook directories of its own; the first has the master daemon too."
+"$programs/muster-devcluster" up --dir "$dir" --nodes 3 --bare
+# shellcheck disable=SC1091
+. "$dir/env"
+dir=$MUSTER_DIR
+for node in node1 node2 node3; do
+    "$top/deploy/examples/hooks/install.sh" "$dir/$node/hooks" >/dev/null
+    printf 'web*\n' >"$dir/$node/hooks/allowed-instances"
+done
+
+say "The first host becomes the master of a new cluster; the others ask to join with a token, and are taken in."
+run gnt-cluster init dev
+for node in node2 node3; do
+    printf '\033[36m$ %s\033[0m\n' "gnt-node token create | muster-noded join --config $dir/$node/noded.toml --token-file -"
+    gnt-node token create | muster-noded join --config "$dir/$node/noded.toml" --token-file -
+    run gnt-node add "$node"
+done
+run gnt-node list
+
+say "An instance, mirrored on two nodes. The scripts of node1 (master), node2 and node3 are asked first."
+run gnt-instance add -t mirror -n node2:node3 -s 64M -m 128M -p 1 -o none --no-start --reason "first one" web1
+run gnt-instance start web1
+run gnt-instance list
+
+say "An instance that is not on the site's allow-list: a script says no, with its own words, and nothing has changed."
+expect 1 gnt-instance add -t file -n node2 -s 64M -o none db1
+run gnt-instance list
+
+say "A node is down: that is no 'no'. The operation goes on, and the warning names the node."
+run muster-devcluster kill node3
+run gnt-instance modify -m 256M --reason "node3 is in repair" web1
+run muster-devcluster start node3
+
+say "Shut down and removed."
+run gnt-instance shutdown web1
+run gnt-instance remove -f web1
+run gnt-job list
+
+say "What the example audit script wrote on node2, after each operation that it was told of:"
+cat "$dir/node2/hooks/audit.log"
+
+cat <<END
+
+The cluster is up in $dir. To go on with it in this shell:
+
+    . $dir/env
+    gnt-hooks list                 which scripts would run where, and which are skipped and why
+    gnt-job info 5                 what each script on each node said in job 5
+    gnt-cluster verify             check everything
+    gnt --help                     all commands; docs/guide.md is the operator's guide
+    muster-devcluster kill node2   break something (pause, resume, start)
+
+To end it:
+
+    muster-devcluster down --dir $dir
+END

@@ -1,0 +1,444 @@
+//! The agent: what a node daemon knows and keeps, shared by its services.
+
+use std::{
+    collections::BTreeSet,
+    fs, io,
+    path::PathBuf,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use muster_core::names::NodeName;
+use muster_proto::transport::{Connections, IdentityKind, Peer, PrivateKeyPem};
+use tokio::{
+    sync::{RwLock, RwLockReadGuard, watch},
+    task::JoinError,
+};
+use tokio_util::sync::CancellationToken;
+use tonic::Status;
+use uuid::Uuid;
+
+use super::{
+    Backends, Config, Context, CredentialError, Credentials, Enrolment, EnrolmentError, FactStore, Facts,
+    FactsError, Holder, Membership, MembershipError, Memberships, Purpose, Runs, files, join::NODE_DIR_MODE,
+};
+use crate::CallError;
+
+/// Everybody may pass through the state directory on the way to the facts.
+const STATE_DIR_MODE: u32 = 0o755;
+
+/// Why the agent can't begin or do something.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum AgentError {
+    /// A directory can't be made.
+    #[error("could not make directory {}", .path.display())]
+    Directory {
+        /// The directory.
+        path: PathBuf,
+        /// The cause.
+        #[source]
+        source: io::Error,
+    },
+    /// Another node daemon runs on this state.
+    #[error("{} is in use: another node daemon runs on this host", .0.display())]
+    InUse(PathBuf),
+    /// The membership.
+    #[error(transparent)]
+    Membership(#[from] MembershipError),
+    /// Key and certificate.
+    #[error(transparent)]
+    Credentials(#[from] CredentialError),
+    /// The facts.
+    #[error(transparent)]
+    Facts(#[from] FactsError),
+    /// The request to join.
+    #[error(transparent)]
+    Enrolment(#[from] EnrolmentError),
+    /// The calls' journal.
+    #[error("the journal of calls can't be used")]
+    Calls(#[from] CallError),
+    /// A thread died.
+    #[error("a task was given up")]
+    Task(#[from] JoinError),
+}
+
+impl From<AgentError> for Status {
+    fn from(error: AgentError) -> Status {
+        let text = files::words(&error);
+        match error {
+            AgentError::Credentials(CredentialError::Tls(_) | CredentialError::OtherIdentity { .. }) => {
+                Status::invalid_argument(text)
+            }
+            AgentError::Directory { .. }
+            | AgentError::InUse(_)
+            | AgentError::Membership(_)
+            | AgentError::Credentials(_)
+            | AgentError::Facts(_)
+            | AgentError::Enrolment(_)
+            | AgentError::Calls(_)
+            | AgentError::Task(_) => Status::internal(text),
+        }
+    }
+}
+
+/// What a node that is in no cluster was told by the master on its own host, which is making one.
+#[derive(Debug, Default)]
+struct Visitor {
+    cluster: Option<Uuid>,
+    name: Option<NodeName>,
+}
+
+/// The state of a node daemon.
+pub struct Agent {
+    config: Config,
+    members: Memberships,
+    credentials: Credentials,
+    facts: FactStore,
+    backends: Arc<dyn Backends>,
+    runs: Vec<Arc<dyn Runs>>,
+    visitor: Mutex<Visitor>,
+    /// Read while a call is checked and begun, written while a master says hello: so no call of the master before can
+    /// begin after its runs were ended.
+    turn: RwLock<()>,
+    changes: watch::Sender<()>,
+    connections: Connections,
+    stopping: CancellationToken,
+    _lock: NodeLock,
+}
+
+/// Held while a daemon works on a host's node state. To be taken before anything else: a daemon that opens a journal
+/// ends what an earlier one left running.
+#[derive(Debug)]
+pub struct NodeLock(#[expect(dead_code, reason = "the lock ends when the file is closed")] fs::File);
+
+impl NodeLock {
+    /// Makes the state directories and takes the lock.
+    ///
+    /// # Errors
+    /// When a directory can't be made, or another daemon has the lock.
+    pub fn acquire(config: &Config) -> Result<Self, AgentError> {
+        let folder = config.node_dir();
+        for (path, mode) in [(&config.state_dir, STATE_DIR_MODE), (&folder, NODE_DIR_MODE)] {
+            files::make_dir(path, mode)
+                .map_err(|source| AgentError::Directory { path: path.clone(), source })?;
+        }
+        let path = folder.join("lock");
+        let failed = |source| AgentError::Directory { path: path.clone(), source };
+        let file = fs::File::create(&path).map_err(failed)?;
+        match rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(NodeLock(file)),
+            Err(rustix::io::Errno::WOULDBLOCK) => Err(AgentError::InUse(path)),
+            Err(error) => Err(failed(error.into())),
+        }
+    }
+}
+
+/// Runs file work on a thread for such.
+async fn blocking<T: Send + 'static, E>(
+    work: impl FnOnce() -> Result<T, E> + Send + 'static,
+) -> Result<T, AgentError>
+where
+    AgentError: From<E>,
+    E: Send + 'static,
+{
+    Ok(tokio::task::spawn_blocking(work).await??)
+}
+
+impl Agent {
+    /// Reads what is on disk. `runs` are the shell's own calls; those of `backends` are added.
+    ///
+    /// # Errors
+    /// When something can't be read.
+    pub fn open(
+        lock: NodeLock,
+        config: Config,
+        backends: Arc<dyn Backends>,
+        mut runs: Vec<Arc<dyn Runs>>,
+        stopping: CancellationToken,
+    ) -> Result<Self, AgentError> {
+        let folder = config.node_dir();
+        let members = Memberships::open(folder.join("node.json"))?;
+        let credentials = Credentials::new(folder.clone());
+        let facts = FactStore::open(config.data_dir(), folder.join("facts.json"), config.master_socket())?;
+        if members.get().is_some() {
+            credentials.load()?;
+            // The certificate came and the daemon died before it removed the request.
+            Enrolment::remove(&folder.join("enrolment.json"))?;
+        } else {
+            // Died while leaving, or before it had entered.
+            credentials.clear()?;
+            facts.clear()?;
+        }
+        runs.extend(backends.runs());
+        Ok(Agent {
+            config,
+            members,
+            credentials,
+            facts,
+            backends,
+            runs,
+            visitor: Mutex::default(),
+            turn: RwLock::new(()),
+            changes: watch::Sender::new(()),
+            connections: Connections::default(),
+            stopping,
+            _lock: lock,
+        })
+    }
+
+    /// The daemon's configuration.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// The node's place in its cluster, if it has one.
+    pub fn membership(&self) -> Option<Membership> {
+        self.members.get()
+    }
+
+    /// The facts on disk.
+    pub fn facts(&self) -> &FactStore {
+        &self.facts
+    }
+
+    /// Key and certificate.
+    pub fn credentials(&self) -> &Credentials {
+        &self.credentials
+    }
+
+    /// Cancelled when the daemon is to end.
+    pub fn stopping(&self) -> &CancellationToken {
+        &self.stopping
+    }
+
+    /// Says that something in the node's state changed, so that the master hears of it at once.
+    pub fn changed(&self) {
+        self.changes.send_replace(());
+    }
+
+    pub(super) fn changes(&self) -> watch::Receiver<()> {
+        self.changes.subscribe()
+    }
+
+    pub(super) fn backends(&self) -> &Arc<dyn Backends> {
+        &self.backends
+    }
+
+    pub(super) fn connections(&self) -> &Connections {
+        &self.connections
+    }
+
+    pub(super) fn enrolment_path(&self) -> PathBuf {
+        self.config.node_dir().join("enrolment.json")
+    }
+
+    /// The name by which the cluster knows this node; before there is a cluster, the one in the configuration.
+    pub fn node_name(&self) -> NodeName {
+        let member = self.membership().map(|member| member.name);
+        member.or_else(|| self.visitor().name.clone()).unwrap_or_else(|| self.config.name.clone())
+    }
+
+    fn visitor(&self) -> std::sync::MutexGuard<'_, Visitor> {
+        self.visitor.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether a call's epoch is still the newest: for calls that go on for long.
+    pub fn is_current(&self, context: &Context) -> bool {
+        self.members.is_current(context)
+    }
+
+    /// Takes or refuses a call (HOOKS.md R3). To be held until what the call does has begun.
+    ///
+    /// # Errors
+    /// FAILED_PRECONDITION by the rule of [`super::check`]; INTERNAL when the disk fails.
+    pub async fn admit(
+        self: &Arc<Self>,
+        peer: &Peer,
+        context: Context,
+        purpose: Purpose,
+    ) -> Result<RwLockReadGuard<'_, ()>, Status> {
+        let turn = self.turn.read().await;
+        self.check(peer, context, purpose).await?;
+        Ok(turn)
+    }
+
+    async fn check(self: &Arc<Self>, peer: &Peer, context: Context, purpose: Purpose) -> Result<(), Status> {
+        let certificate = match peer {
+            Peer::Unix { .. } => None,
+            Peer::Tls { identity, .. } => match identity.kind {
+                IdentityKind::Master { epoch, .. } => Some(epoch),
+                IdentityKind::Node { .. } | IdentityKind::Client { .. } => {
+                    return Err(Status::permission_denied(format!("{peer} is no master")));
+                }
+            },
+            Peer::TlsAnonymous { .. } => {
+                return Err(Status::unauthenticated("the caller has no certificate"));
+            }
+        };
+        let agent = Arc::clone(self);
+        let admitted =
+            tokio::task::spawn_blocking(move || agent.members.admit(&context, certificate, purpose)).await;
+        admitted.map_err(|error| Status::internal(error.to_string()))??;
+        if self.membership().is_none() {
+            self.receive_visitor(context.cluster).await?;
+        }
+        Ok(())
+    }
+
+    /// A cluster that is being made counts its jobs from 1, as the one did whose making was denied before.
+    async fn receive_visitor(&self, cluster: Uuid) -> Result<(), AgentError> {
+        {
+            let mut visitor = self.visitor();
+            if visitor.cluster == Some(cluster) {
+                return Ok(());
+            }
+            *visitor = Visitor { cluster: Some(cluster), name: None };
+        }
+        self.end_others(BTreeSet::new()).await;
+        self.forget_calls().await
+    }
+
+    /// A master says hello: it is taken or refused, and all runs end but those of its jobs.
+    ///
+    /// # Errors
+    /// As [`Agent::admit`].
+    pub(super) async fn hello(
+        self: &Arc<Self>,
+        peer: &Peer,
+        context: Context,
+        name: NodeName,
+        alive_jobs: BTreeSet<u64>,
+    ) -> Result<usize, Status> {
+        {
+            let _turn = self.turn.write().await;
+            self.check(peer, context, Purpose::Ask).await?;
+        }
+        self.take_name(name).await?;
+        // So that what watches for a master before this one ends.
+        self.changed();
+        Ok(self.end_others(alive_jobs).await)
+    }
+
+    async fn take_name(self: &Arc<Self>, name: NodeName) -> Result<(), AgentError> {
+        if self.membership().is_none() {
+            self.visitor().name = Some(name);
+            return Ok(());
+        }
+        let agent = Arc::clone(self);
+        blocking(move || agent.members.rename(name)).await
+    }
+
+    async fn end_others(&self, alive_jobs: BTreeSet<u64>) -> usize {
+        let ends = self.runs.iter().map(|runs| runs.end_others(alive_jobs.clone()));
+        futures::future::join_all(ends).await.into_iter().sum()
+    }
+
+    /// Ends all runs of a job; the number of runs.
+    pub(super) async fn end_job(&self, job: u64) -> usize {
+        let ends = self.runs.iter().map(|runs| runs.end_job(job));
+        futures::future::join_all(ends).await.into_iter().sum()
+    }
+
+    async fn forget_calls(&self) -> Result<(), AgentError> {
+        for runs in &self.runs {
+            runs.clear().await?;
+        }
+        Ok(())
+    }
+
+    /// Replaces the facts and closes the connections of clients that are not accepted any more.
+    pub(super) async fn put_facts(self: &Arc<Self>, epoch: u64, facts: Facts) -> Result<u64, AgentError> {
+        let agent = Arc::clone(self);
+        let (serial, gone) = blocking(move || {
+            let before = agent.facts.clients();
+            let serial = agent.facts.put(epoch, &facts)?;
+            let after = agent.facts.clients();
+            Ok::<_, FactsError>((serial, before.difference(&after).copied().collect::<BTreeSet<_>>()))
+        })
+        .await?;
+        self.connections.retain(|fingerprint| !gone.contains(fingerprint));
+        self.changed();
+        Ok(serial)
+    }
+
+    /// Makes a new key and gives a signing request for it.
+    pub(super) async fn make_signing_request(self: &Arc<Self>) -> Result<Vec<u8>, AgentError> {
+        let (agent, name) = (Arc::clone(self), self.node_name());
+        blocking(move || agent.credentials.make_request(name.as_str())).await
+    }
+
+    /// Takes the certificate for the newest key: the node's first, or one that follows another. A repeat is fine.
+    pub(super) async fn install_certificate(
+        self: &Arc<Self>,
+        context: Context,
+        name: NodeName,
+        ca_pem: String,
+        certificate_pem: String,
+    ) -> Result<String, AgentError> {
+        let agent = Arc::clone(self);
+        let fingerprint = blocking(move || {
+            let member = agent.members.get();
+            let holder = Holder { cluster: context.cluster, node: member.as_ref().map(|member| member.node) };
+            if let Some(current) = agent.credentials.current(&certificate_pem) {
+                return Ok::<_, AgentError>(current.to_string());
+            }
+            let key = agent.credentials.next_key()?;
+            let stored = agent.credentials.store(ca_pem, certificate_pem, key, holder)?;
+            let fingerprint = stored.fingerprint.to_string();
+            match member {
+                Some(_) => agent.members.rename(name)?,
+                None => {
+                    let member = Membership::new(context.cluster, stored.node, name, Some(&context));
+                    agent.members.enter(member)?;
+                    Enrolment::remove(&agent.enrolment_path())?;
+                }
+            }
+            agent.credentials.activate(stored)?;
+            Ok(fingerprint)
+        })
+        .await?;
+        self.changed();
+        Ok(fingerprint)
+    }
+
+    /// Makes the node a member by the certificate that a request to join has brought.
+    pub(super) async fn enter_by_enrolment(
+        &self,
+        cluster: Uuid,
+        node: Uuid,
+        name: NodeName,
+        ca_pem: String,
+        certificate_pem: String,
+        key: PrivateKeyPem,
+    ) -> Result<(), AgentError> {
+        // Calls of a cluster that this host was in, or that was being made on it.
+        self.forget_calls().await?;
+        let holder = Holder { cluster, node: Some(node) };
+        // Short file work, once in the life of a node.
+        let stored = self.credentials.store(ca_pem, certificate_pem, key, holder)?;
+        self.members.enter(Membership::new(cluster, node, name, None))?;
+        Enrolment::remove(&self.enrolment_path())?;
+        self.credentials.activate(stored)?;
+        tracing::info!(%cluster, %node, "this host is a node now");
+        Ok(())
+    }
+
+    /// Forgets the cluster.
+    pub(super) async fn leave(self: &Arc<Self>) -> Result<(), AgentError> {
+        self.end_others(BTreeSet::new()).await;
+        let agent = Arc::clone(self);
+        blocking(move || {
+            // First of all: whatever happens after this, the node is no member when it starts again.
+            agent.members.leave()?;
+            Enrolment::remove(&agent.enrolment_path())?;
+            agent.credentials.clear()?;
+            agent.facts.clear()?;
+            Ok::<_, AgentError>(())
+        })
+        .await?;
+        *self.visitor() = Visitor::default();
+        self.forget_calls().await?;
+        tracing::info!("this host left its cluster");
+        Ok(())
+    }
+}

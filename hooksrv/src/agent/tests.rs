@@ -1,0 +1,6 @@
+//! A whole daemon in this process: its socket, its port, real scripts, a CA and an enrolment service beside it.
+
+mod daemon;
+mod enrol;
+mod hooks;
+mod membership;

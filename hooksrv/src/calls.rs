@@ -1,0 +1,318 @@
+//! The calls of a node that run or have run: the journal, and around it the tasks, their listeners and their ends.
+//!
+//! A run belongs to its call id and to the task that this registry spawned for it, not to the connection that asked
+//! for it. Every listener gets all kept events from the first on, then the answer, which is durable by then.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::future::Future;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio_util::sync::CancellationToken;
+
+use crate::call_id::CallId;
+use crate::call_store::{CallStore, FileStore, Part, StoreError};
+use crate::call_stream::{CallItem, CallStream, End, EventLog, Running};
+use crate::journal::{Begin, Call, Journal, JournalError, Known};
+use crate::processes::{self, ProcessId};
+
+/// How long the end of canceled runs is awaited: 2 s of grace, 5 s after KILL, and some for the journal.
+const ENDED_WAIT_MAX: Duration = Duration::from_secs(10);
+
+/// Why a call has no stream.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CallError {
+    /// The id stands for another request.
+    #[error("call {0} was made before with other content")]
+    OtherContent(CallId),
+    /// The id is unknown, or was said to be; it will not start any more.
+    #[error("call {0} is not known here and will not be started")]
+    Unknown(CallId),
+    /// The journal failed: nothing was started.
+    #[error("the call was not started")]
+    Journal(#[source] JournalError),
+    /// A thread died.
+    #[error("a task of the call registry was given up")]
+    Task(#[source] tokio::task::JoinError),
+}
+
+impl From<JournalError> for CallError {
+    fn from(error: JournalError) -> Self {
+        match error {
+            JournalError::OtherContent { id } => CallError::OtherContent(id),
+            JournalError::Store(_) | JournalError::NotBegun { .. } => CallError::Journal(error),
+        }
+    }
+}
+
+struct State<E, A> {
+    journal: Journal<FileStore>,
+    running: BTreeMap<CallId, Arc<Running<E, A>>>,
+}
+
+/// All calls of one kind: `E` are events, `A` is the answer.
+pub struct CallRegistry<E, A> {
+    state: Arc<Mutex<State<E, A>>>,
+    store: FileStore,
+}
+
+impl<E, A> Clone for CallRegistry<E, A> {
+    fn clone(&self) -> Self {
+        CallRegistry { state: Arc::clone(&self.state), store: self.store.clone() }
+    }
+}
+
+/// What the work of a call is given.
+pub struct CallContext<E> {
+    id: CallId,
+    cancel: CancellationToken,
+    events: Arc<EventLog<E>>,
+    store: FileStore,
+}
+
+impl<E> CallContext<E> {
+    /// The call.
+    pub fn id(&self) -> &CallId {
+        &self.id
+    }
+
+    /// Says when the work is to end.
+    pub fn cancel(&self) -> &CancellationToken {
+        &self.cancel
+    }
+
+    /// Tells an event that every listener gets, those too that come later.
+    pub fn keep(&self, event: E) {
+        self.events.keep(event);
+    }
+
+    /// Tells how far the work is; a newer report replaces one that a listener has not read yet.
+    pub fn progress(&self, event: E) {
+        self.events.progress(event);
+    }
+
+    /// Records a process that leads a session, so that it is ended if this daemon dies before it does.
+    pub async fn record_process(&self, process: &ProcessId) {
+        let (store, id) = (self.store.clone(), self.id.clone());
+        let text = serde_json::to_string(process).map_err(StoreError::Encode);
+        let written = tokio::task::spawn_blocking(move || store.write(&id, Part::Process, &text?)).await;
+        let why = match written {
+            Ok(Ok(())) => return,
+            Ok(Err(error)) => crate::chain(&error),
+            Err(error) => crate::chain(&error),
+        };
+        tracing::warn!(call = %self.id, why, "a process could not be recorded");
+    }
+}
+
+impl<E, A> CallRegistry<E, A>
+where
+    E: Clone + Send + Sync + 'static,
+    A: Clone + Serialize + DeserializeOwned + Send + Sync + 'static,
+{
+    /// Opens the registry of a node. Whatever processes an earlier daemon left behind in calls that it did not answer
+    /// are ended before this returns; only then may the calls be said to be lost.
+    ///
+    /// # Errors
+    /// When the journal can't be read.
+    pub async fn open(dir: &Path) -> Result<Self, CallError> {
+        let dir = dir.to_owned();
+        let opened = blocking(move || {
+            let store = FileStore::open(&dir).map_err(JournalError::from)?;
+            Ok::<_, CallError>((Journal::open(store.clone())?, store))
+        });
+        let (journal, store) = opened.await??;
+        let ends = journal.lost().into_iter().map(|lost| {
+            blocking(move || {
+                let ended = processes::end_remains(lost.process.as_ref(), lost.output_dir.as_deref());
+                if let Err(error) = ended {
+                    tracing::error!(call = %lost.id, %error, "processes of a lost call could not be ended");
+                }
+            })
+        });
+        for end in futures::future::join_all(ends).await {
+            end?;
+        }
+        let state = State { journal, running: BTreeMap::new() };
+        Ok(CallRegistry { state: Arc::new(Mutex::new(state)), store })
+    }
+
+    /// Joins a call, or gives its first answer; `None` if it would be a new one.
+    ///
+    /// # Errors
+    /// When the content differs, the id was said to be unknown, or the journal fails.
+    pub async fn join(&self, call: &Call) -> Result<Option<CallStream<E, A>>, CallError> {
+        let call = call.clone();
+        self.with_state(move |state| {
+            let known = state.journal.find(&call.id, Some(&call.digest))?;
+            match known {
+                None => Ok(None),
+                // `start_or_join` does it again.
+                Some(Known::Lost) if call.on_lost == crate::journal::OnLost::Repeat => Ok(None),
+                Some(known) => stream_of(state, &call.id, known).map(Some),
+            }
+        })
+        .await
+    }
+
+    /// Carries out a call once: journals it and spawns its work, or joins the run, or gives the first answer.
+    ///
+    /// # Errors
+    /// As [`CallRegistry::join`]; the work was not started then.
+    pub async fn start_or_join<W, F>(&self, call: Call, work: W) -> Result<CallStream<E, A>, CallError>
+    where
+        W: FnOnce(CallContext<E>) -> F + Send + 'static,
+        F: Future<Output = A> + Send + 'static,
+    {
+        let registry = self.clone();
+        let runtime = tokio::runtime::Handle::current();
+        self.with_state(move |state| match state.journal.begin(&call, now_ms())? {
+            Begin::Known(known) => stream_of(state, &call.id, known),
+            Begin::New => {
+                let running = Arc::new(Running::new(call.job));
+                let context = CallContext {
+                    id: call.id.clone(),
+                    cancel: running.cancel.clone(),
+                    events: Arc::clone(&running.events),
+                    store: registry.store.clone(),
+                };
+                let stream = CallStream::running(Arc::clone(&running));
+                state.running.insert(call.id.clone(), Arc::clone(&running));
+                // Spawned under the lock and off the caller's task: from the journaling on nothing can drop it.
+                runtime.spawn(async move {
+                    let end = match tokio::spawn(async move { work(context).await }).await {
+                        Ok(answer) => End::Answer(answer),
+                        Err(error) => {
+                            tracing::error!(call = %call.id, %error, "the work of a call was given up");
+                            End::Lost
+                        }
+                    };
+                    registry.finish(call.id, running, end).await;
+                });
+                Ok(stream)
+            }
+        })
+        .await
+    }
+
+    /// Asks for a call by its id alone. An unknown id is recorded as withdrawn before that is said.
+    ///
+    /// # Errors
+    /// [`CallError::Unknown`], or the journal's.
+    pub async fn ask(&self, id: &CallId) -> Result<CallStream<E, A>, CallError> {
+        let id = id.clone();
+        self.with_state(move |state| {
+            let known = state.journal.ask(&id, now_ms())?;
+            stream_of(state, &id, known)
+        })
+        .await
+    }
+
+    /// Ends all runs of a job and waits for it, 10 s at most; the number of runs.
+    pub async fn end_job(&self, job: u64) -> usize {
+        self.end_where(|running| running.job == job).await
+    }
+
+    /// Ends all runs of jobs that are not alive and waits for it, 10 s at most; the number of runs.
+    pub async fn end_others(&self, alive_jobs: &BTreeSet<u64>) -> usize {
+        self.end_where(|running| !alive_jobs.contains(&running.job)).await
+    }
+
+    /// Forgets every call that does not run: the node left its cluster, and another counts its jobs anew.
+    ///
+    /// # Errors
+    /// When the journal fails.
+    pub async fn clear(&self) -> Result<(), CallError> {
+        self.with_state(|state| Ok(state.journal.clear()?)).await
+    }
+
+    async fn end_where(&self, is_meant: impl Fn(&Running<E, A>) -> bool) -> usize {
+        let runs: Vec<_> = self.lock().running.values().filter(|run| is_meant(run)).cloned().collect();
+        for run in &runs {
+            run.cancel.cancel();
+        }
+        let ends = runs.iter().map(|run| CallStream::running(Arc::clone(run)).end());
+        if tokio::time::timeout(ENDED_WAIT_MAX, futures::future::join_all(ends)).await.is_err() {
+            tracing::error!("some runs did not end in {ENDED_WAIT_MAX:?} although they were told to");
+        }
+        runs.len()
+    }
+
+    /// Journals the end of a run, then tells it.
+    async fn finish(&self, id: CallId, running: Arc<Running<E, A>>, end: End<A>) {
+        let journaled = self
+            .with_state({
+                let (id, end) = (id.clone(), end.clone());
+                move |state| {
+                    let written = match &end {
+                        End::Answer(answer) => serde_json::to_string(answer)
+                            .map_err(|error| StoreError::Encode(error).into())
+                            .and_then(|text| state.journal.answer(&id, &text, now_ms())),
+                        End::Lost => Ok(()),
+                    };
+                    if written.is_err() || matches!(end, End::Lost) {
+                        state.journal.lose(&id);
+                    }
+                    state.running.remove(&id);
+                    Ok(written?)
+                }
+            })
+            .await;
+        if let Err(error) = journaled {
+            // Those who listen hear the answer still; whoever asks later hears that the call is lost.
+            tracing::error!(call = %id, error = crate::chain(&error), "an answer could not be journaled");
+        }
+        running.finish(end);
+    }
+
+    /// Runs journal work, which waits for the disk, on a thread for such.
+    async fn with_state<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut State<E, A>) -> Result<T, CallError> + Send + 'static,
+    ) -> Result<T, CallError> {
+        let state = Arc::clone(&self.state);
+        blocking(move || work(&mut state.lock().unwrap_or_else(PoisonError::into_inner))).await?
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State<E, A>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, CallError> {
+    tokio::task::spawn_blocking(work).await.map_err(CallError::Task)
+}
+
+/// The stream of a call of which something is known.
+fn stream_of<E, A: DeserializeOwned>(
+    state: &State<E, A>,
+    id: &CallId,
+    known: Known,
+) -> Result<CallStream<E, A>, CallError> {
+    match known {
+        Known::Begun => {
+            let running =
+                state.running.get(id).expect("what is begun is in the map until it is answered or lost");
+            Ok(CallStream::running(Arc::clone(running)))
+        }
+        Known::Lost => Ok(CallStream::ended(CallItem::Lost)),
+        Known::Answered(text) => Ok(CallStream::ended(match serde_json::from_str(&text) {
+            Ok(answer) => CallItem::Answer(answer),
+            Err(error) => {
+                tracing::error!(call = %id, %error, "a journaled answer is damaged: the call counts as lost");
+                CallItem::Lost
+            }
+        })),
+        Known::Withdrawn => Err(CallError::Unknown(id.clone())),
+    }
+}
+
+/// The wall clock; it decides nothing but when ended calls are forgotten.
+fn now_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,48 @@
+//! Runs hook directories on a node: scanning, running, output, and the journal of calls (HOOKS.md D1 to D7, X1 to X9).
+//!
+//! A daemon calls [`prepare_process`] when it starts, makes one [`HookRunner`] and one [`CallRegistry`], and serves
+//! [`run_hooks`] and [`HookRunner::list`]. The registry and its journal serve other calls to a node as well.
+
+pub mod agent;
+mod call_id;
+mod call_store;
+mod call_stream;
+mod calls;
+mod hook_call;
+mod journal;
+mod output;
+mod processes;
+mod run;
+mod scan;
+mod script;
+mod service;
+mod spawn;
+mod unexecutable;
+
+pub use call_id::{CallId, CallIdError, RequestDigest};
+pub use call_store::{CallStore, FileStore, Part, StoreError};
+pub use call_stream::{CallItem, CallStream};
+pub use calls::{CallContext, CallError, CallRegistry};
+pub use hook_call::run_hooks;
+pub use journal::{Begin, Call, Journal, JournalError, Known, LostCall, OnLost};
+pub use output::{OutputError, Retention};
+pub use processes::{ProcessId, StillThere};
+pub use run::{
+    DirectoryName, HookRequest, HookRunner, OUTPUT_BYTES_MAX_DEFAULT, Plan, PrefixError, RunWatch,
+    RunnerConfig, RunnerError,
+};
+pub use scan::{Decision, Entry, EntryKind, ListedDirectory, ListedScript, ScanError, Script, decide};
+pub use service::HookGrpc;
+pub use spawn::{PreparedProcess, prepare_process};
+
+/// An error and its causes in one line.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text.push_str(": ");
+        text.push_str(&cause.to_string());
+        source = cause.source();
+    }
+    text
+}

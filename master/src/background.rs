@@ -1,0 +1,82 @@
+//! What the master does by itself: tries left-over cleanups again, renews certificates that are due.
+
+use std::{sync::Arc, time::Duration};
+
+use muster_core::{
+    engine::Input,
+    names::NodeName,
+    ops::{CertificatesRenew, Op},
+};
+
+use crate::{
+    driver::{Command, Request},
+    master::{Master, Standing},
+    office,
+};
+
+/// How often left-over cleanups are tried again.
+const CLEANUP_PERIOD: Duration = Duration::from_secs(30);
+/// How often certificates are looked at.
+const RENEW_PERIOD: Duration = Duration::from_secs(3600);
+/// A leaf certificate lives for 365 days and is renewed at two thirds of that.
+const RENEW_DAYS_LEFT: i64 = 122;
+
+/// Starts the periodic work; it ends with the daemon.
+pub(crate) fn start(master: &Arc<Master>) {
+    let (cleanups, certificates) = (master.clone(), master.clone());
+    tokio::spawn(every(CLEANUP_PERIOD, master.clone(), move || {
+        let master = cleanups.clone();
+        async move { master.answer(Input::RetryCleanups).await }
+    }));
+    tokio::spawn(every(RENEW_PERIOD, master.clone(), move || renew_due(certificates.clone())));
+}
+
+async fn every<F: Future<Output = ()>>(period: Duration, master: Arc<Master>, work: impl Fn() -> F) {
+    let mut ticks = tokio::time::interval(period);
+    loop {
+        tokio::select! {
+            _ = ticks.tick() => {}
+            () = master.stop.cancelled() => return,
+        }
+        if master.standing() == Standing::Active {
+            work().await;
+        }
+    }
+}
+
+/// Renews what is due: the nodes' certificates by a job like an operator's, the master's own here.
+async fn renew_due(master: Arc<Master>) {
+    let Ok(cluster) = master.cluster() else { return };
+    let own_due = master.tls.lock().expect("no holder of this lock panics").as_ref().is_some_and(|tls| {
+        let now = std::time::SystemTime::now();
+        tls.validity().renewal_due(now.into())
+    });
+    if own_due && let Err(error) = office::renew_own(&master, &cluster) {
+        tracing::error!(error = %crate::chain(&error), "could not renew the master's own certificate");
+    }
+    let due = |name: &&NodeName| {
+        master.nodes.state(name).is_some_and(|(state, _)| {
+            !state.certificate_fingerprint.is_empty() && state.certificate_days < RENEW_DAYS_LEFT
+        })
+    };
+    let nodes: Vec<NodeName> = cluster.nodes.keys().filter(due).cloned().collect();
+    if nodes.is_empty() {
+        return;
+    }
+    let request = Request {
+        op: Op::CertificatesRenew(CertificatesRenew { nodes }),
+        user: "muster-masterd".to_owned(),
+        reason: "certificates are due for renewal".to_owned(),
+        dry_run: false,
+        request_id: String::new(),
+        pending: None,
+        new_cluster: None,
+    };
+    let submitted = Box::new(|result: Result<u64, String>| match result {
+        Ok(job) => tracing::info!(job, "renewing certificates that are due"),
+        Err(error) => tracing::error!(error, "could not submit the renewal of certificates"),
+    });
+    if let Err(error) = master.send(Command::Submit(Box::new(request), submitted)).await {
+        tracing::warn!(%error, "could not submit the renewal of certificates");
+    }
+}

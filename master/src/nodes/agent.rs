@@ -1,0 +1,120 @@
+//! The short calls to a node's agent: greeting, end of a job, certificates, leaving, what hooks there are.
+
+use std::{future::Future, sync::Arc, time::Duration};
+
+use muster_proto::v1;
+use tokio::time::timeout;
+use tonic::{Response, Status};
+
+use super::{
+    client::{NodeClient, Tries},
+    limits::words,
+    link::{Link, NodeInfo, greet},
+    trouble::CallError,
+};
+
+impl NodeClient {
+    /// Greets the node, also when it is connected, and returns what it says of itself. With `probe` a silent node
+    /// costs one short limit.
+    ///
+    /// # Errors
+    /// When it is not reached or refuses.
+    pub async fn hello(&self, probe: bool) -> Result<NodeInfo, CallError> {
+        let link = self.ready(&mut Tries::new(probe)).await?;
+        let info = greet(&self.inner.shared, self.name(), &link).await?;
+        self.seen().info = Some(info.clone());
+        Ok(info)
+    }
+
+    /// Ends all runs of a job on the node; returns how many there were. Nothing of them is left then.
+    ///
+    /// # Errors
+    /// When the node is not reached or refuses.
+    pub async fn end_job(&self, job: u64) -> Result<u32, CallError> {
+        let answer = self.unary(|link, context| async move {
+            link.agent().end_job(v1::EndJobRequest { context: Some(context), job_id: job }).await
+        });
+        Ok(answer.await?.ended)
+    }
+
+    /// Makes a new key on the node; returns a signing request for it (PKCS#10, DER).
+    ///
+    /// # Errors
+    /// When the node is not reached or refuses.
+    pub async fn make_signing_request(&self) -> Result<Vec<u8>, CallError> {
+        let answer = self.unary(|link, context| async move {
+            let request = v1::MakeSigningRequestRequest { context: Some(context) };
+            link.agent().make_signing_request(request).await
+        });
+        Ok(answer.await?.csr_der)
+    }
+
+    /// Installs the certificate for the node's newest key; returns the fingerprint that it now serves with.
+    ///
+    /// # Errors
+    /// When the node is not reached or refuses.
+    pub async fn install_certificate(
+        &self,
+        certificate_pem: &str,
+        ca_pem: &str,
+    ) -> Result<String, CallError> {
+        let answer = self.unary(|link, context| {
+            let request = v1::InstallCertificateRequest {
+                context: Some(context),
+                certificate_pem: certificate_pem.to_owned(),
+                ca_pem: ca_pem.to_owned(),
+                node_name: self.name().as_str().to_owned(),
+            };
+            async move { link.agent().install_certificate(request).await }
+        });
+        Ok(answer.await?.fingerprint)
+    }
+
+    /// Makes the node forget the cluster.
+    ///
+    /// # Errors
+    /// When the node is not reached or refuses.
+    pub async fn leave(&self) -> Result<(), CallError> {
+        let answer = self.unary(|link, context| async move {
+            link.agent().leave(v1::LeaveRequest { context: Some(context) }).await
+        });
+        answer.await.map(|_| ())
+    }
+
+    /// What hooks would run on the node, and what is skipped and why.
+    ///
+    /// # Errors
+    /// When the node is not reached or refuses.
+    pub async fn list_hooks(&self) -> Result<v1::ListHooksResponse, CallError> {
+        let answer = self.unary(|link, context| async move {
+            link.hooks().list_hooks(v1::ListHooksRequest { context: Some(context) }).await
+        });
+        answer.await
+    }
+
+    /// A call with one answer; each of them may come twice. A connection lost in the middle is made again once.
+    async fn unary<T, F, R>(&self, call: F) -> Result<T, CallError>
+    where
+        F: Fn(Arc<Link>, v1::CallContext) -> R,
+        R: Future<Output = Result<Response<T>, Status>>,
+    {
+        let limit: Duration = self.inner.shared.limits().unary;
+        let mut tries = Tries::new(false);
+        loop {
+            let link = self.ready(&mut tries).await?;
+            let answer = timeout(limit, call(link.clone(), self.inner.shared.context())).await;
+            let silent = |_| CallError::NotReached(format!("no answer within {}", words(limit)));
+            match answer.map_err(silent)?.map_err(|status| self.inner.shared.error(&status)) {
+                Ok(answer) => {
+                    link.answered();
+                    return Ok(answer.into_inner());
+                }
+                Err(CallError::NotReached(reason)) => {
+                    self.lost(&link, &reason);
+                    tries.lost(&link, reason)?;
+                }
+                Err(error @ (CallError::Refused { .. } | CallError::OfficeLost(_))) => return Err(error),
+            }
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! What all nodes' clients share: who this master is, its certificate, the newest facts, whom to tell of trouble.
+
+use std::{path::PathBuf, sync::Arc};
+
+use arc_swap::{ArcSwap, ArcSwapOption};
+use muster_core::names::NodeName;
+use muster_proto::{transport::TlsState, v1};
+use tokio::sync::watch;
+use uuid::Uuid;
+
+use super::Limits;
+
+/// The jobs that are not finished: a node ends the runs of all others when it is greeted.
+pub type AliveJobs = Arc<dyn Fn() -> Vec<u64> + Send + Sync>;
+/// Told why when a node refuses this master's epoch: another master is in office. May be called more than once.
+pub type OfficeLost = Arc<dyn Fn(String) + Send + Sync>;
+
+/// What a registry is made with.
+#[derive(Clone)]
+pub struct Settings {
+    /// The node on this master's own host.
+    pub local: NodeName,
+    /// Its daemon's socket.
+    pub local_socket: PathBuf,
+    /// The program's version.
+    pub version: String,
+    /// Limits of waiting.
+    pub limits: Limits,
+    /// Asked at each greeting.
+    pub alive_jobs: AliveJobs,
+    /// Told when the office is lost.
+    pub office_lost: OfficeLost,
+}
+
+/// What every call tells the node of this master.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Office {
+    /// The cluster; unset before there is one.
+    pub cluster: Option<Uuid>,
+    /// This master's epoch.
+    pub epoch: u64,
+    /// The configuration's serial.
+    pub serial: u64,
+}
+
+pub(super) struct Shared {
+    pub(super) settings: Settings,
+    pub(super) office: ArcSwap<Office>,
+    pub(super) tls: ArcSwapOption<TlsState>,
+    pub(super) facts: watch::Sender<Option<Arc<v1::Facts>>>,
+}
+
+impl Shared {
+    pub(super) fn new(settings: Settings) -> Arc<Self> {
+        Arc::new(Shared {
+            settings,
+            office: ArcSwap::default(),
+            tls: ArcSwapOption::empty(),
+            facts: watch::Sender::new(None),
+        })
+    }
+
+    pub(super) fn limits(&self) -> &Limits {
+        &self.settings.limits
+    }
+
+    pub(super) fn context(&self) -> v1::CallContext {
+        let office = self.office.load();
+        v1::CallContext {
+            cluster_uuid: office.cluster.map(|uuid| uuid.to_string()).unwrap_or_default(),
+            epoch: office.epoch,
+            serial: office.serial,
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! Registries, calls and results that the tests share.
+
+use std::{
+    future::Future,
+    path::Path,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use muster_core::{
+    hooks::{Env, HookPolicy, HookResult, NodeAnswer, NodeReport, Phase, ScriptOutcome},
+    names::NodeName,
+};
+use muster_proto::{transport::Keepalive, v1};
+
+use super::super::{Limits, NodeRegistry, Office, RunHooks, Settings};
+
+/// No wait of a test takes longer; a test that gets here has failed.
+const TEST_LIMIT: Duration = Duration::from_secs(30);
+pub(super) const CLUSTER: &str = "00000000-0000-0000-0000-0000000000c1";
+
+pub(super) fn name(text: &str) -> NodeName {
+    NodeName::parse(text).unwrap()
+}
+
+pub(super) async fn within<T>(work: impl Future<Output = T>) -> T {
+    tokio::time::timeout(TEST_LIMIT, work).await.expect("the test's limit has passed")
+}
+
+/// Short limits, so that silence is found out quickly.
+pub(super) fn short() -> Limits {
+    Limits {
+        connect: Duration::from_millis(400),
+        hello: Duration::from_millis(800),
+        probe: Duration::from_millis(400),
+        fresh: Duration::ZERO,
+        keepalive: Keepalive { interval: Duration::from_millis(100), limit: Duration::from_millis(400) },
+        reconnect: Duration::from_millis(600),
+        facts: Duration::from_millis(300),
+        unary: Duration::from_secs(2),
+        watch_pause: (Duration::from_millis(50), Duration::from_millis(200)),
+    }
+}
+
+/// A registry on `node1`, and the reasons for which its office was lost.
+pub(super) fn registry(socket: &Path, limits: Limits) -> (NodeRegistry, Arc<Mutex<Vec<String>>>) {
+    let lost = Arc::new(Mutex::new(Vec::new()));
+    let reasons = lost.clone();
+    let registry = NodeRegistry::new(Settings {
+        local: name("node1"),
+        local_socket: socket.to_owned(),
+        version: "1.2.3".to_owned(),
+        limits,
+        alive_jobs: Arc::new(|| vec![17, 18]),
+        office_lost: Arc::new(move |reason| reasons.lock().unwrap().push(reason)),
+    });
+    registry.set_office(Office { cluster: Some(CLUSTER.parse().unwrap()), epoch: 3, serial: 7 });
+    (registry, lost)
+}
+
+pub(super) fn pre(call_id: &str) -> RunHooks {
+    RunHooks {
+        call_id: call_id.to_owned(),
+        job: 17,
+        phase: Phase::Pre,
+        prefix: "node-add".to_owned(),
+        env: Env::new().set("CLUSTER", "dev"),
+        policy: HookPolicy::default(),
+        probe: false,
+    }
+}
+
+pub(super) fn facts(serial: u64) -> v1::Facts {
+    v1::Facts { serial, ..v1::Facts::default() }
+}
+
+/// The result of a node that answered.
+pub(super) fn answered(report: &NodeReport) -> &HookResult {
+    match &report.answer {
+        NodeAnswer::Answered(result) => result,
+        other @ (NodeAnswer::NotReached { .. } | NodeAnswer::Lost) => panic!("not answered: {other:?}"),
+    }
+}
+
+/// The reason and the scripts of a node that was not reached.
+pub(super) fn not_reached(report: &NodeReport) -> (&str, Vec<(String, ScriptOutcome)>) {
+    match &report.answer {
+        NodeAnswer::NotReached { why, partial } => (&why.reason, outcomes(partial)),
+        other @ (NodeAnswer::Answered(_) | NodeAnswer::Lost) => panic!("reached: {other:?}"),
+    }
+}
+
+pub(super) fn outcomes(result: &HookResult) -> Vec<(String, ScriptOutcome)> {
+    result.scripts.iter().map(|script| (script.name.clone(), script.outcome.clone())).collect()
+}

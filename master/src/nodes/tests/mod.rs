@@ -1,0 +1,10 @@
+//! The node traffic against real sockets: a node's services in this process, and a proxy that can cut and freeze.
+
+mod background;
+mod copying;
+mod fixture;
+mod hooks;
+mod proxy;
+mod server;
+mod silence;
+mod tls;

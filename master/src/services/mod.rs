@@ -1,0 +1,12 @@
+//! The gRPC services for clients: they read the view, hand commands to the driver, and hold no rule of an operation.
+
+mod caller;
+mod job;
+mod operation;
+mod query;
+mod verify;
+mod waiting;
+
+pub use job::Jobs;
+pub use operation::Operations;
+pub use query::Queries;

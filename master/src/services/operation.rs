@@ -1,0 +1,83 @@
+//! Submission: parsed, checked for the caller's role, made durable, and only then answered.
+
+use std::sync::Arc;
+
+use muster_core::ops::{Op, PendingNode};
+use muster_proto::{
+    convert,
+    transport::Peer,
+    v1::{self, operation_service_server::OperationService},
+};
+use tokio::sync::oneshot;
+use tonic::{Request, Response, Status};
+
+use super::caller;
+use crate::{
+    driver,
+    master::{Master, Standing},
+    takeover,
+};
+
+/// The operation service.
+pub struct Operations(pub Arc<Master>);
+
+#[tonic::async_trait]
+impl OperationService for Operations {
+    async fn submit(
+        &self,
+        request: Request<v1::SubmitRequest>,
+    ) -> Result<Response<v1::SubmitResponse>, Status> {
+        let peer = Peer::of(&request)?.clone();
+        let master = &self.0;
+        let submit = convert::operation::submit(request.into_inner(), &master.config.name)?;
+        let op = submit.op;
+        caller::check(&peer, op.row().submitter, op.row().op_id)?;
+        let takeover = matches!(op, Op::MasterFailover(_)) && master.standing() == Standing::Standby;
+        if takeover {
+            takeover::begin(master).await?;
+        }
+        let request = driver::Request {
+            pending: pending(master, &op),
+            new_cluster: master.new_cluster(&op)?,
+            op,
+            user: caller::user(&peer, |uuid| master.client_name(uuid)),
+            reason: submit.reason,
+            dry_run: submit.dry_run,
+            request_id: submit.request_id,
+        };
+        let (reply, answer) = oneshot::channel();
+        let reply = Box::new(move |result| drop(reply.send(result)));
+        master.send(driver::Command::Submit(Box::new(request), reply)).await?;
+        let result = answer.await.map_err(|_| Status::unavailable("the master is stopping"))?;
+        let job_id = result.map_err(Status::resource_exhausted)?;
+        if takeover {
+            tokio::spawn(takeover::see_to_the_end(master.clone(), job_id));
+        }
+        Ok(Response::new(v1::SubmitResponse { job_id }))
+    }
+}
+
+fn pending(master: &Master, op: &Op) -> Option<PendingNode> {
+    match op {
+        Op::NodeAdd(add) => master.pending_node(&add.name),
+        Op::ClusterInit(_)
+        | Op::MasterFailover(_)
+        | Op::NodeRemove(_)
+        | Op::InstanceAdd(_)
+        | Op::BackupExport(_)
+        | Op::InstanceStart(_)
+        | Op::InstanceShutdown(_)
+        | Op::InstanceModify(_)
+        | Op::InstanceFailover(_)
+        | Op::InstanceRemove(_)
+        | Op::MirrorAdd(_)
+        | Op::MirrorRemove(_)
+        | Op::DisksReplace(_)
+        | Op::ClusterModify(_)
+        | Op::ClusterDestroy(_)
+        | Op::NodeModify(_)
+        | Op::CertificatesRenew(_)
+        | Op::ClientCertificateSign(_)
+        | Op::ClientCertificateRevoke(_) => None,
+    }
+}

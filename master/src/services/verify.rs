@@ -1,0 +1,223 @@
+//! `gnt-cluster verify`: nodes, versions, clocks, certificates, epochs, hook directories, guests, files, failed undos
+//! and cleanups.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use muster_core::model::{Cluster, CopyState, Node};
+use muster_proto::v1;
+
+use super::query::{RunningGuests, node_hooks};
+use crate::master::Master;
+
+/// Clocks that differ by more are a finding, in milliseconds.
+const SKEW_MS_MAX: u64 = 5_000;
+/// Certificates with fewer days left are a warning: they should have renewed themselves.
+const CERTIFICATE_DAYS_MIN: i64 = 30;
+
+/// Collects findings.
+#[derive(Default)]
+struct Findings(Vec<v1::VerifyFinding>);
+
+impl Findings {
+    fn error(&mut self, kind: &str, object: impl ToString, code: &str, text: String) {
+        self.push(true, kind, object.to_string(), code, text);
+    }
+
+    fn warning(&mut self, kind: &str, object: impl ToString, code: &str, text: String) {
+        self.push(false, kind, object.to_string(), code, text);
+    }
+
+    fn push(&mut self, error: bool, kind: &str, object: String, code: &str, text: String) {
+        self.0.push(v1::VerifyFinding {
+            error,
+            object_type: kind.to_owned(),
+            object,
+            code: code.to_owned(),
+            text,
+        });
+    }
+}
+
+/// Checks everything; asks all nodes, one wait in all.
+pub(crate) async fn verify(master: &Arc<Master>, cluster: &Cluster) -> v1::VerifyResponse {
+    let online: Vec<_> = cluster.nodes.values().filter(|node| !node.offline).collect();
+    let names: Vec<_> = online.iter().map(|node| node.name.clone()).collect();
+    master.nodes().refresh_live(&names).await;
+    let hooks = futures::future::join_all(online.iter().map(|node| node_hooks(master, node))).await;
+    let mut findings = Findings::default();
+    cluster_findings(master, cluster, &mut findings);
+    for (node, hooks) in online.iter().zip(&hooks) {
+        node_findings(master, cluster, node, &mut findings);
+        hooks_findings(hooks, &mut findings);
+    }
+    instance_findings(master, cluster, &mut findings);
+    v1::VerifyResponse {
+        findings: findings.0,
+        nodes_checked: u32::try_from(online.len()).unwrap_or(u32::MAX),
+        instances_checked: u32::try_from(cluster.instances.len()).unwrap_or(u32::MAX),
+    }
+}
+
+fn cluster_findings(master: &Master, cluster: &Cluster, findings: &mut Findings) {
+    for (id, cleanup) in &cluster.cleanups {
+        if let Some(error) = &cleanup.last_error {
+            let text = format!("{} (job {}) failed {} times: {error}", cleanup.call.text(), id.job, cleanup.attempts);
+            findings.error("cluster", &cluster.name, "ECLEANUP", text);
+        }
+    }
+    for view in master.view().jobs() {
+        for undo in &view.job.failed_undos {
+            let place = undo.call.node().map(|node| format!(" on {node}")).unwrap_or_default();
+            let text = format!("job {}: could not undo: {}{place}: {}", view.job.id(), undo.call.text(), undo.error);
+            findings.error("cluster", &cluster.name, "EUNDO", text);
+        }
+    }
+    let days = master.ca_days();
+    if days < CERTIFICATE_DAYS_MIN {
+        findings.error("cluster", &cluster.name, "ECLUSTERCERT", format!("the CA is valid for {days} days only"));
+    }
+}
+
+fn node_findings(master: &Master, cluster: &Cluster, node: &Node, findings: &mut Findings) {
+    let name = &node.name;
+    if let Some(why) = master.nodes().not_reached(name) {
+        return findings.error("node", name, "ENODEREACH", format!("could not be reached: {why}"));
+    }
+    let Some((state, _)) = master.nodes().state(name) else {
+        return findings.error("node", name, "ENODEREACH", "has not reported its state".to_owned());
+    };
+    if state.version != crate::VERSION {
+        let text = format!("runs version {}, the master {}", state.version, crate::VERSION);
+        findings.warning("node", name, "ENODEVERSION", text);
+    }
+    if let Some(skew_ms) = master.nodes().info(name).map(|info| info.skew_ms)
+        && skew_ms.unsigned_abs() > SKEW_MS_MAX
+    {
+        findings.error("node", name, "ENODETIME", format!("its clock differs from the master's by {skew_ms} ms"));
+    }
+    if state.epoch_seen > master.epoch() {
+        let text = format!("has seen epoch {}, this master has {}", state.epoch_seen, master.epoch());
+        findings.error("node", name, "ENODEEPOCH", text);
+    }
+    certificate_findings(node, &state, findings);
+    file_findings(cluster, node, &state, findings);
+    for problem in &state.problems {
+        findings.error("node", name, "ENODESTORAGE", problem.clone());
+    }
+}
+
+fn certificate_findings(node: &Node, state: &v1::NodeState, findings: &mut Findings) {
+    if state.certificate_days < 0 {
+        let text = "its certificate is no longer valid".to_owned();
+        findings.error("node", &node.name, "ENODECERT", text);
+    } else if state.certificate_days < CERTIFICATE_DAYS_MIN {
+        let text = format!("its certificate is valid for {} days only", state.certificate_days);
+        findings.warning("node", &node.name, "ENODECERT", text);
+    }
+    if !node.fingerprints.contains(&state.certificate_fingerprint) {
+        let text = "uses a certificate that the cluster does not know".to_owned();
+        findings.error("node", &node.name, "ENODECERT", text);
+    }
+}
+
+/// Files wanted on a node against those that are there.
+fn file_findings(cluster: &Cluster, node: &Node, state: &v1::NodeState, findings: &mut Findings) {
+    let mut wanted: BTreeMap<String, String> = BTreeMap::new();
+    for instance in cluster.instances.values() {
+        for disk in &instance.disks {
+            if instance.primary == node.name {
+                wanted.insert(disk.uuid.to_string(), format!("{} of {}", disk.name.as_str(), instance.name));
+            }
+            for mirror in disk.mirrors.iter().filter(|mirror| mirror.node == node.name) {
+                let text = format!("mirror {} of {} of {}", mirror.id, disk.name.as_str(), instance.name);
+                wanted.insert(mirror.uuid.to_string(), text);
+            }
+        }
+    }
+    let there: BTreeSet<&str> = state.disks.iter().map(|disk| disk.uuid.as_str()).collect();
+    for (uuid, what) in &wanted {
+        if !there.contains(uuid.as_str()) {
+            findings.error("node", &node.name, "ENODEDISK", format!("the file {uuid} ({what}) is missing"));
+        }
+    }
+    let exports = cluster.exports.values().filter(|export| export.node == node.name);
+    let exports: BTreeSet<String> = exports.map(|export| export.uuid.to_string()).collect();
+    for export in &exports {
+        if !state.exports.iter().any(|there| there == export) {
+            findings.error("node", &node.name, "ENODEEXPORT", format!("the export {export} is missing"));
+        }
+    }
+    for uuid in there.iter().filter(|uuid| !wanted.contains_key(**uuid)) {
+        findings.error("node", &node.name, "ENODEORPHAN", format!("the disk file {uuid} belongs to no instance"));
+    }
+    for uuid in state.exports.iter().filter(|uuid| !exports.contains(*uuid)) {
+        findings.error("node", &node.name, "ENODEORPHAN", format!("the export {uuid} is not known"));
+    }
+    for file in &state.unknown_files {
+        findings.warning("node", &node.name, "ENODEORPHAN", format!("{file} is no file of this cluster"));
+    }
+}
+
+fn hooks_findings(hooks: &v1::NodeHooks, findings: &mut Findings) {
+    let node = &hooks.node;
+    let Some(list) = &hooks.hooks else { return };
+    if let Some(failure) = &list.failure {
+        findings.error("node", node, "ENODEHOOKS", format!("{}: {failure}", list.hooks_dir));
+    }
+    for directory in &list.directories {
+        if let Some(failure) = &directory.failure {
+            findings.error("node", node, "ENODEHOOKS", format!("{}: {failure}", directory.name));
+        }
+        if directory.r#unsafe {
+            let text = format!("{} can be written by others than root and the daemon's user", directory.name);
+            findings.warning("node", node, "ENODEHOOKS", text);
+        }
+        for script in directory.scripts.iter().filter(|script| script.r#unsafe) {
+            let path = format!("{}/{}", directory.name, script.name);
+            let text = format!("{path} can be written by others than root and the daemon's user");
+            findings.warning("node", node, "ENODEHOOKS", text);
+        }
+    }
+    for unused in &hooks.unused {
+        let near = unused.nearest.as_ref().map(|near| format!("; did you mean {near}?")).unwrap_or_default();
+        findings.warning("node", node, "ENODEHOOKS", format!("no operation uses the directory {}{near}", unused.name));
+    }
+}
+
+fn instance_findings(master: &Master, cluster: &Cluster, findings: &mut Findings) {
+    let running = RunningGuests::new(master, cluster);
+    for instance in cluster.instances.values() {
+        let status = running.status(cluster, instance);
+        match status {
+            "running" | "ADMIN_down" => {}
+            "ERROR_nodeoffline" if !instance.up => {}
+            _ => {
+                let wanted = if instance.up { "up" } else { "down" };
+                let text = format!("is {status} on {}; wanted {wanted}", instance.primary);
+                findings.error("instance", &instance.name, "EINSTANCESTATE", text);
+            }
+        }
+        let copies = instance.disks.iter().flat_map(|disk| disk.mirrors.iter().map(move |mirror| (disk, mirror)));
+        for (disk, mirror) in copies.filter(|(_, mirror)| mirror.state != CopyState::Consistent) {
+            let text = format!(
+                "mirror {} of {} on {} is {}",
+                mirror.id,
+                disk.name.as_str(),
+                mirror.node,
+                mirror.state.as_str()
+            );
+            findings.warning("instance", &instance.name, "EINSTANCEMIRROR", text);
+        }
+    }
+    let known: BTreeSet<String> = cluster.instances.values().map(|instance| instance.uuid.to_string()).collect();
+    for node in cluster.nodes.keys() {
+        let Some((state, _)) = master.nodes().state(node) else { continue };
+        for guest in state.guests.iter().filter(|guest| !known.contains(&guest.instance_uuid)) {
+            let text = format!("the guest {} belongs to no instance", guest.instance_uuid);
+            findings.error("node", node, "ENODEORPHAN", text);
+        }
+    }
+}

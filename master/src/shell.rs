@@ -1,0 +1,231 @@
+//! The asynchronous shell around the driver: one thread owns it; effects are performed as tasks, and their answers come
+//! back as commands.
+
+use std::{
+    sync::{Arc, RwLock},
+    thread,
+    time::Instant,
+};
+
+use muster_core::{
+    calls::{Call, CallAnswer},
+    engine::{CallId, Effect, HooksCall, Input, Now},
+};
+use tokio::{runtime::Handle, sync::mpsc};
+use uuid::Uuid;
+
+use crate::{
+    driver::{Clock, Command, Driver, Ids, Released, Retired},
+    master::Master,
+    master_calls,
+    nodes::{OnProgress, RunHooks},
+    office,
+    store::{Batch, MasterStore, RecordWriter, Store, StoreError, WriteError},
+    view::Progress,
+};
+
+/// Commands that may wait for the driver; senders wait beyond.
+pub const COMMANDS_MAX: usize = 4096;
+/// Commands made durable together.
+const GROUP_MAX: usize = 512;
+
+/// The machine's clocks.
+pub struct SystemClock(Instant);
+
+impl Default for SystemClock {
+    fn default() -> Self {
+        SystemClock(Instant::now())
+    }
+}
+
+/// The wall clock, ms since 1970.
+pub fn wall_ms() -> u64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+impl Clock for SystemClock {
+    fn now(&self) -> Now {
+        Now { wall_ms: wall_ms(), mono_ms: u64::try_from(self.0.elapsed().as_millis()).unwrap_or(u64::MAX) }
+    }
+}
+
+/// Ids from the system's randomness.
+pub struct RandomIds;
+
+impl Ids for RandomIds {
+    fn uuid(&mut self) -> Uuid {
+        Uuid::new_v4()
+    }
+
+    fn mac(&mut self) -> String {
+        let random = Uuid::new_v4().into_bytes();
+        format!("aa:00:00:{:02x}:{:02x}:{:02x}", random[0], random[1], random[2])
+    }
+}
+
+/// The daemon's driver.
+pub type MasterDriver = Driver<MasterStore, SystemClock, RandomIds>;
+
+/// Where commands to the driver go, as long as there is one. Clones share it.
+#[derive(Clone, Default)]
+pub struct CommandSlot(Arc<RwLock<Option<mpsc::Sender<Command>>>>);
+
+/// The lock is held for copies only.
+const POISON: &str = "no holder of this lock panics";
+
+impl CommandSlot {
+    /// The way to the driver, if there is one.
+    pub fn get(&self) -> Option<mpsc::Sender<Command>> {
+        self.0.read().expect(POISON).clone()
+    }
+
+    /// Another driver, or none; the old one ends when it has handled what it was sent.
+    pub fn set(&self, commands: Option<mpsc::Sender<Command>>) {
+        *self.0.write().expect(POISON) = commands;
+    }
+}
+
+#[tonic::async_trait]
+impl RecordWriter for CommandSlot {
+    async fn write(&self, batch: Batch) -> Result<(), WriteError> {
+        let (reply, written) = tokio::sync::oneshot::channel();
+        // Who asked may be gone by then.
+        let reply = Box::new(move || reply.send(()).unwrap_or_default());
+        let commands = self.get().ok_or(WriteError)?;
+        commands.send(Command::Write(batch, reply)).await.map_err(|_| WriteError)?;
+        written.await.map_err(|_| WriteError)
+    }
+}
+
+/// Runs the driver on a thread of its own until all senders are gone or the store fails.
+///
+/// # Errors
+/// When the thread can't be made.
+pub fn start(
+    mut driver: MasterDriver,
+    mut commands: mpsc::Receiver<Command>,
+    master: Arc<Master>,
+) -> Result<thread::JoinHandle<()>, std::io::Error> {
+    let runtime = Handle::current();
+    thread::Builder::new().name("driver".to_owned()).spawn(move || {
+        let ended = run(&mut driver, &mut commands, &master, &runtime);
+        let ended = ended.and_then(|retired| match retired {
+            Some(retired) => lay_aside(driver, retired, &master),
+            None => Ok(()),
+        });
+        if let Err(error) = ended {
+            master.fatal(&format!("the store failed: {}", crate::chain(&error)));
+        }
+    })
+}
+
+fn run(
+    driver: &mut MasterDriver,
+    commands: &mut mpsc::Receiver<Command>,
+    master: &Arc<Master>,
+    runtime: &Handle,
+) -> Result<Option<Retired>, StoreError> {
+    let mut group = Vec::with_capacity(GROUP_MAX);
+    loop {
+        let released = driver.flush()?;
+        release(released, master, runtime);
+        if let Some(retired) = driver.retired() {
+            return Ok(Some(retired));
+        }
+        if commands.blocking_recv_many(&mut group, GROUP_MAX) == 0 {
+            return Ok(None);
+        }
+        for command in group.drain(..) {
+            driver.handle(command);
+        }
+    }
+}
+
+/// The driver's end: the state is kept, and told to whom it is given.
+fn lay_aside(driver: MasterDriver, retired: Retired, master: &Arc<Master>) -> Result<(), StoreError> {
+    let (store, failpoints) = driver.into_parts();
+    let records = store.load()?;
+    master.retire(retired.successor, store, failpoints);
+    (retired.reply)(Ok(records));
+    Ok(())
+}
+
+/// Shows what is durable now, answers those who wait for it, performs what follows from it.
+fn release(mut released: Released, master: &Arc<Master>, runtime: &Handle) {
+    master.view().publish_jobs(std::mem::take(&mut released.jobs));
+    let edits = std::mem::take(&mut released.edits);
+    if !edits.is_empty() {
+        master.view().publish_edits(edits, released.serial);
+        runtime.block_on(office::configuration_changed(master, &released.touched));
+    }
+    released.reply();
+    for effect in std::mem::take(&mut released.effects) {
+        let master = master.clone();
+        match effect {
+            Effect::RunHooks(call) => drop(runtime.spawn(run_hooks(master, *call))),
+            Effect::Execute { id, call } => drop(runtime.spawn(execute(master, id, call))),
+            Effect::EndJob { job, nodes } => {
+                for node in nodes {
+                    let master = master.clone();
+                    runtime.spawn(async move {
+                        if let Err(error) = master.nodes().end_job(&node, job).await {
+                            tracing::warn!(%node, job, %error, "could not end the job's scripts");
+                        }
+                    });
+                }
+            }
+        }
+    }
+}
+
+async fn run_hooks(master: Arc<Master>, call: HooksCall) {
+    let id = call.id.clone();
+    let run = RunHooks {
+        call_id: id.to_string(),
+        job: id.job,
+        phase: call.phase,
+        prefix: call.prefix,
+        env: call.env,
+        policy: call.policy,
+        probe: call.probe,
+    };
+    let report = master.nodes().run_hooks(&call.node, &run, None).await;
+    master.answer(Input::HooksAnswered(id, report)).await;
+}
+
+async fn execute(master: Arc<Master>, id: CallId, call: Call) {
+    let text = call.text();
+    let progress: OnProgress = {
+        let (master, job, node) = (master.clone(), id.job, call.node().cloned());
+        Arc::new(move |progress| {
+            let percent = progress.percent;
+            master.view().progress(job, Progress { step: text.clone(), node: node.clone(), percent });
+        })
+    };
+    let answer: CallAnswer = match call {
+        Call::Node(node, call) => {
+            master.nodes().execute(&node, &id.to_string(), id.job, &call, Some(&progress)).await
+        }
+        Call::Master(call) => master_calls::run(&master, call, &progress).await,
+    };
+    master.answer(Input::CallAnswered(id, answer)).await;
+}
+
+/// The records of a store, for a driver that is to start.
+///
+/// # Errors
+/// When the store can't be read or a record is damaged.
+pub fn load_jobs(records: &crate::store::Records) -> Result<Vec<muster_core::engine::Job>, StoreError> {
+    let jobs = records.range(crate::store::keys::JOB.to_owned()..);
+    let jobs = jobs.take_while(|(key, _)| key.starts_with(crate::store::keys::JOB));
+    jobs.map(|(key, value)| crate::store::decode(key, value).map_err(StoreError::from)).collect()
+}
+
+/// Reads everything of a store.
+///
+/// # Errors
+/// When the store can't be read.
+pub fn load(store: &MasterStore) -> Result<crate::store::Records, StoreError> {
+    store.load()
+}

@@ -1,0 +1,308 @@
+//! The office goes from one master daemon to another while both live.
+//!
+//! ```text
+//! standby (node X)                         old master
+//!   | HandOver(X) ----------------------->  no job runs: records "retired, successor X" durably, stops its driver
+//!   | <------------ records, CA ----------  answers everybody "the master is X" from now on
+//!   | own store, epoch + 1, driver starts
+//!   | job MASTER_FAILOVER: pre hooks, commit, post hooks
+//!   | on any end but success: TakeBack --->  epoch + 2, drives again
+//!   | own store and CA are removed, standby again
+//! ```
+//!
+//! A standby that dies half-way leaves the old master retired: `muster-masterd --resume` there takes back.
+
+use std::{net::SocketAddr, pin::Pin, sync::Arc};
+
+use futures::{Stream, StreamExt};
+use muster_core::{
+    engine::{Outcome, Phase},
+    names::NodeName,
+};
+use muster_proto::{
+    transport::{
+        ClientTls, Expect, Identity, IdentityKind, Peer, PrivateKeyPem, TlsState, connect_tls, describe,
+    },
+    v1::{self, hand_over_part::Part, master_service_client::MasterServiceClient, master_service_server::MasterService},
+};
+use tokio::sync::oneshot;
+use tonic::{Request, Response, Status};
+
+use crate::{
+    driver::Command,
+    failpoint::Failpoints,
+    master::{Master, Standing},
+    office::{self, OfficeRecord, Start, StartError},
+    store::{Batch, MasterStore, Records, Store, encode, keys},
+};
+
+/// A whole state is sent within this time, or the takeover is given up.
+const HAND_OVER_LIMIT: std::time::Duration = std::time::Duration::from_secs(60);
+/// Records that may lag behind their reader.
+const PARTS_MAX: usize = 64;
+const A_LOCK: &str = "no holder of this lock panics";
+
+/// The store of a daemon that does not execute jobs.
+pub(crate) struct LaidAside {
+    store: MasterStore,
+    failpoints: Failpoints,
+}
+
+impl Master {
+    /// Keeps a store that nothing writes at present.
+    pub(crate) fn keep_store(&self, store: MasterStore, failpoints: Failpoints) {
+        *self.laid_aside.lock().expect(A_LOCK) = Some(LaidAside { store, failpoints });
+    }
+
+    fn take_store(&self) -> Option<LaidAside> {
+        self.laid_aside.lock().expect(A_LOCK).take()
+    }
+
+    /// Executes no jobs any more; answers who does.
+    pub(crate) fn retire(&self, successor: String, store: MasterStore, failpoints: Failpoints) {
+        self.commands.set(None);
+        self.keep_store(store, failpoints);
+        self.nodes.clear();
+        self.set_standing(Standing::Retired { successor });
+    }
+}
+
+/// What the old master does for its successor.
+pub(crate) struct Masters(pub(crate) Arc<Master>);
+
+#[tonic::async_trait]
+impl MasterService for Masters {
+    type HandOverStream = Pin<Box<dyn Stream<Item = Result<v1::HandOverPart, Status>> + Send>>;
+
+    async fn hand_over(
+        &self,
+        request: Request<v1::HandOverRequest>,
+    ) -> Result<Response<Self::HandOverStream>, Status> {
+        let master = &self.0;
+        let cluster = master.cluster()?;
+        let caller = Peer::of(&request)?.identity().cloned();
+        let wanted = request.into_inner();
+        let successor = caller_node(caller.as_ref(), &cluster, &wanted.successor)?;
+        let (reply, answer) = oneshot::channel();
+        let reply = Box::new(move |result| drop(reply.send(result)));
+        master.send(Command::HandOver(successor.to_string(), reply)).await?;
+        let records = answer.await.map_err(|_| Status::unavailable("the master is stopping"))?;
+        let records = records.map_err(Status::failed_precondition)?;
+        tracing::warn!(%successor, "the office is given away");
+        let (certificate_pem, key) = master.authority.material().map_err(|e| Status::internal(describe(&e)))?;
+        let end = v1::HandOverEnd {
+            records: u64::try_from(records.len()).unwrap_or(u64::MAX),
+            serial: cluster.serial,
+            epoch: master.epoch(),
+        };
+        let ca = v1::CaMaterial { certificate_pem, key_pem: key.as_str().to_owned() };
+        let parts = records
+            .into_iter()
+            .map(|(key, value)| Part::Record(v1::StoreRecord { key, value }))
+            .chain([Part::Ca(ca), Part::End(end)])
+            .map(|part| Ok(v1::HandOverPart { part: Some(part) }));
+        Ok(Response::new(Box::pin(futures::stream::iter(parts).ready_chunks(PARTS_MAX).flat_map(futures::stream::iter))))
+    }
+
+    async fn take_back(
+        &self,
+        request: Request<v1::TakeBackRequest>,
+    ) -> Result<Response<v1::TakeBackResponse>, Status> {
+        let master = &self.0;
+        let cluster = master.view.cluster().ok_or_else(|| Status::failed_precondition("there is no cluster here"))?;
+        let Standing::Retired { successor } = master.standing() else {
+            return Ok(Response::new(v1::TakeBackResponse {}));
+        };
+        let caller = Peer::of(&request)?.identity().cloned();
+        caller_node(caller.as_ref(), &cluster, &successor)?;
+        tracing::warn!(successor, reason = request.get_ref().reason, "the office comes back");
+        resume(master).await.map_err(|error| Status::internal(describe(&error)))?;
+        Ok(Response::new(v1::TakeBackResponse {}))
+    }
+}
+
+/// The caller's node, which must be the successor that is named.
+fn caller_node(
+    caller: Option<&Identity>,
+    cluster: &muster_core::model::Cluster,
+    successor: &str,
+) -> Result<NodeName, Status> {
+    let uuid = match caller.map(|identity| &identity.kind) {
+        Some(IdentityKind::Node { node }) => *node,
+        Some(IdentityKind::Master { .. } | IdentityKind::Client { .. }) | None => {
+            return Err(Status::permission_denied("only a node's own daemon can take the office"));
+        }
+    };
+    let node = cluster.nodes.values().find(|node| node.uuid == uuid);
+    match node {
+        Some(node) if node.name.as_str() != successor => {
+            Err(Status::permission_denied(format!("{} can't act for {successor}", node.name)))
+        }
+        Some(node) if node.offline => {
+            Err(Status::failed_precondition(format!("node {successor} is marked offline")))
+        }
+        Some(node) if node.name == cluster.master => {
+            Err(Status::failed_precondition(format!("node {successor} is the master already")))
+        }
+        Some(node) => Ok(node.name.clone()),
+        None => Err(Status::permission_denied("this node is not in the cluster")),
+    }
+}
+
+/// Drives again what was given away; the epoch passes the one that the successor may have used.
+async fn resume(master: &Arc<Master>) -> Result<(), StartError> {
+    let Some(mut aside) = master.take_store() else { return Ok(()) };
+    raise_epoch(&mut aside.store)?;
+    office::activate(master, aside.store, Start::default(), aside.failpoints).await
+}
+
+/// Leaves out an epoch that a successor may have used.
+pub(crate) fn raise_epoch(store: &mut MasterStore) -> Result<(), StartError> {
+    let epoch = office::epoch_of(&store.load()?)? + 1;
+    let puts = vec![
+        (keys::EPOCH.to_owned(), encode(&epoch)),
+        (keys::OFFICE.to_owned(), encode(&OfficeRecord::Active)),
+    ];
+    store.commit(&Batch { puts, ..Batch::default() })?;
+    Ok(())
+}
+
+/// Removes a state that belongs to another host now.
+pub(crate) fn forget(store: &mut MasterStore) -> Result<(), StartError> {
+    let records = store.load()?;
+    if records.contains_key(keys::CLUSTER) {
+        store.commit(&Batch { deletes: records.into_keys().collect(), ..Batch::default() })?;
+    }
+    Ok(())
+}
+
+/// A standby takes the old master's state and becomes the driver; the job is submitted next.
+pub(crate) async fn begin(master: &Arc<Master>) -> Result<(), Status> {
+    let mut aside = master
+        .take_store()
+        .ok_or_else(|| Status::failed_precondition("a takeover is going on already"))?;
+    let taken = tokio::time::timeout(HAND_OVER_LIMIT, fetch(master)).await;
+    let taken = taken.unwrap_or_else(|_| Err("the old master did not send its state in time".to_owned()));
+    let (records, ca) = match taken {
+        Ok(taken) => taken,
+        Err(why) => {
+            master.keep_store(aside.store, aside.failpoints);
+            return Err(Status::failed_precondition(why));
+        }
+    };
+    let begun = async {
+        let cluster = crate::store::cluster_from(&records)?;
+        let uuid = cluster.map(|cluster| cluster.uuid).unwrap_or_default();
+        master.authority.install(uuid, &ca.certificate_pem, &PrivateKeyPem::new(ca.key_pem))?;
+        aside.store.commit(&Batch { puts: records.into_iter().collect(), ..Batch::default() })?;
+        office::activate(master, aside.store, Start::default(), aside.failpoints).await
+    };
+    begun.await.map_err(|error: StartError| {
+        let text = crate::chain(&error);
+        master.fatal(&text);
+        Status::internal(text)
+    })
+}
+
+/// This host's node identity, and where the old master is.
+fn own_identity(master: &Master) -> Result<(TlsState, SocketAddr), String> {
+    let node = master.config.state_dir.join("node");
+    let tls = TlsState::load(&node.join("ca.pem"), &node.join("node.pem"), &node.join("node.pem"));
+    let tls = tls.map_err(|error| format!("this host is not a node of a cluster: {}", describe(&error)))?;
+    let data = master.config.state_dir.join("data");
+    let read = |name: &str| {
+        let path = data.join(name);
+        std::fs::read_to_string(&path).map_err(|error| format!("could not read {}: {error}", path.display()))
+    };
+    let old = read("ssconf_master_node")?.trim().to_owned();
+    let addresses = read("ssconf_node_primary_ips")?;
+    let address = addresses.lines().filter_map(|line| line.split_once(' ')).find(|(name, _)| *name == old);
+    let address = address.and_then(|(_, ip)| ip.trim().parse().ok());
+    let address = address.ok_or_else(|| format!("the address of the master {old} is not known here"))?;
+    Ok((tls, SocketAddr::new(address, master.config.listen.port())))
+}
+
+async fn client(master: &Master) -> Result<(MasterServiceClient<tonic::transport::Channel>, Identity), String> {
+    let (tls, address) = own_identity(master)?;
+    let identity = tls.identity();
+    let expect = Expect::Master { cluster: identity.cluster };
+    let channel = connect_tls(address, &ClientTls::new(&tls, expect)).await;
+    let channel = channel.map_err(|error| format!("could not reach the old master at {address}: {}", describe(&error)))?;
+    Ok((MasterServiceClient::new(channel), identity))
+}
+
+/// The old master's whole state.
+async fn fetch(master: &Master) -> Result<(Records, v1::CaMaterial), String> {
+    let (mut client, identity) = client(master).await?;
+    let request = v1::HandOverRequest {
+        cluster_uuid: identity.cluster.to_string(),
+        successor: master.config.name.to_string(),
+    };
+    let refused = |status: Status| format!("the old master did not give the office away: {}", status.message());
+    let mut parts = client.hand_over(request).await.map_err(refused)?.into_inner();
+    let (mut records, mut ca) = (Records::new(), None);
+    while let Some(part) = parts.message().await.map_err(refused)? {
+        match part.part {
+            Some(Part::Record(record)) => drop(records.insert(record.key, record.value)),
+            Some(Part::Ca(material)) => ca = Some(material),
+            Some(Part::End(end)) => {
+                let whole = u64::try_from(records.len()).is_ok_and(|count| count == end.records);
+                return match ca {
+                    Some(ca) if whole => Ok((records, ca)),
+                    Some(_) | None => Err("the old master's state came incomplete".to_owned()),
+                };
+            }
+            None => {}
+        }
+    }
+    Err("the old master's state came incomplete".to_owned())
+}
+
+/// Waits for the job's end; the office goes back unless it succeeded.
+pub(crate) async fn see_to_the_end(master: Arc<Master>, job: u64) {
+    let Some(mut views) = master.view.follow(job) else { return };
+    let done = views.wait_for(|view| view.job.done()).await.map(|view| view.job.clone());
+    let Ok(job) = done else { return };
+    match &job.phase {
+        Phase::Done { outcome: Outcome::Success, .. } if !job.submission.dry_run => {}
+        Phase::Done { .. }
+        | Phase::Waiting
+        | Phase::PreHooks { .. }
+        | Phase::Running { .. }
+        | Phase::Cleaning { .. }
+        | Phase::PostHooks { .. }
+        | Phase::Undoing { .. } => stand_down(&master).await,
+    }
+}
+
+/// Gives up what was begun: this daemon is a standby again, the old master drives again.
+async fn stand_down(master: &Arc<Master>) {
+    let (reply, answer) = oneshot::channel();
+    let reply = Box::new(move |result: Result<Records, String>| drop(reply.send(result)));
+    let old = master.view.cluster().map(|cluster| cluster.master.to_string()).unwrap_or_default();
+    if master.send(Command::HandOver(old, reply)).await.is_err() || answer.await.is_err() {
+        return master.fatal("could not stop driving after a master failover that failed");
+    }
+    master.close_tcp();
+    let client = client(master).await;
+    let told = match client {
+        Ok((mut client, identity)) => {
+            let reason = "the master failover did not succeed".to_owned();
+            let request = v1::TakeBackRequest { cluster_uuid: identity.cluster.to_string(), reason };
+            client.take_back(request).await.map(drop).map_err(|status| status.message().to_owned())
+        }
+        Err(error) => Err(error),
+    };
+    if let Err(error) = told {
+        tracing::error!(error, "the old master was not told: start it with --resume");
+    }
+    if let Some(mut aside) = master.take_store() {
+        let forgotten = forget(&mut aside.store).and_then(|()| Ok(master.authority.remove()?));
+        if let Err(error) = forgotten {
+            return master.fatal(&crate::chain(&error));
+        }
+        master.keep_store(aside.store, aside.failpoints);
+    }
+    master.pins.clear();
+    master.set_standing(Standing::Standby);
+}

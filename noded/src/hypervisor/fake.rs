@@ -1,0 +1,204 @@
+//! A hypervisor whose guests are state files: everything but the computing, for tests and demonstrations.
+//!
+//! `guests/<uuid>.json` says that a guest runs; it survives a restart of the daemon, as a real guest does. A guest that
+//! was stopped has no file. Writing `"state": "stopped"` into one makes a guest that ended by itself.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use muster_proto::transport::{FileError, MODE_PRIVATE, write_atomic};
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use super::{GuestReport, GuestSpec, Hypervisor, HypervisorError};
+use crate::storage::{DiskStore, file_uuid, names, sync_dir};
+
+/// The state file's content.
+#[derive(Serialize, Deserialize)]
+struct Kept {
+    state: KeptState,
+    name: String,
+    memory_mib: u64,
+    vcpus: u32,
+    disks: Vec<Uuid>,
+    ip: Option<String>,
+    mac: String,
+    os: String,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum KeptState {
+    Running,
+    Stopped,
+}
+
+pub(super) struct Fake {
+    folder: PathBuf,
+    disks: Arc<dyn DiskStore>,
+}
+
+impl Fake {
+    pub(super) fn open(folder: PathBuf, disks: Arc<dyn DiskStore>) -> Result<Self, HypervisorError> {
+        fs::create_dir_all(&folder).map_err(|source| file_error("make", &folder, source))?;
+        Ok(Self { folder, disks })
+    }
+
+    fn path(&self, instance: Uuid) -> PathBuf {
+        self.folder.join(format!("{instance}.json"))
+    }
+
+    fn read(&self, path: &Path) -> Result<Option<Kept>, HypervisorError> {
+        let text = match fs::read(path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(source) => return Err(file_error("read", path, source)),
+        };
+        let damaged = |source| HypervisorError::Damaged { path: path.to_owned(), source };
+        serde_json::from_slice(&text).map(Some).map_err(damaged)
+    }
+}
+
+fn file_error(doing: &'static str, path: &Path, source: io::Error) -> HypervisorError {
+    HypervisorError::File { doing, path: path.to_owned(), source }
+}
+
+fn write_error(error: FileError, path: &Path) -> HypervisorError {
+    file_error("write", path, io::Error::other(error))
+}
+
+impl Hypervisor for Fake {
+    fn start(&self, guest: &GuestSpec) -> Result<(), HypervisorError> {
+        let path = self.path(guest.instance);
+        if self.read(&path)?.is_some_and(|kept| kept.state == KeptState::Running) {
+            return Ok(());
+        }
+        for disk in &guest.disks {
+            let failed = |source| HypervisorError::Disk { instance: guest.instance, source };
+            self.disks.open_write(*disk).map_err(failed)?;
+        }
+        let kept = Kept {
+            state: KeptState::Running,
+            name: guest.name.clone(),
+            memory_mib: guest.memory_mib,
+            vcpus: guest.vcpus,
+            disks: guest.disks.clone(),
+            ip: guest.ip.clone(),
+            mac: guest.mac.clone(),
+            os: guest.os.clone(),
+        };
+        let text = serde_json::to_vec_pretty(&kept).expect("plain data has a JSON form");
+        write_atomic(&path, &text, MODE_PRIVATE).map_err(|error| write_error(error, &path))
+    }
+
+    fn stop(&self, instance: Uuid, _limit: Duration) -> Result<(), HypervisorError> {
+        let path = self.path(instance);
+        match fs::remove_file(&path) {
+            Ok(()) => sync_dir(&self.folder).map_err(|source| file_error("sync", &self.folder, source)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            Err(source) => Err(file_error("remove", &path, source)),
+        }
+    }
+
+    fn states(&self) -> Result<Vec<GuestReport>, HypervisorError> {
+        let mut guests = Vec::new();
+        for name in names(&self.folder).map_err(|source| file_error("list", &self.folder, source))? {
+            let Some(instance) = name.strip_suffix(".json").and_then(file_uuid) else { continue };
+            // One that was stopped since the listing is gone.
+            let Some(kept) = self.read(&self.path(instance))? else { continue };
+            let running = kept.state == KeptState::Running;
+            guests.push(GuestReport { instance, running, memory_mib: kept.memory_mib, vcpus: kept.vcpus });
+        }
+        guests.sort_by_key(|guest| guest.instance);
+        Ok(guests)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        hypervisor::{HypervisorKind, hypervisor},
+        storage::{StorageKind, disk_store},
+    };
+
+    struct Bench {
+        folder: tempfile::TempDir,
+        disks: Arc<dyn DiskStore>,
+        guest: GuestSpec,
+    }
+
+    impl Bench {
+        fn new() -> Self {
+            let folder = tempfile::tempdir().unwrap();
+            let disks = disk_store(StorageKind::File, &folder.path().join("storage")).unwrap();
+            let guest = GuestSpec {
+                instance: Uuid::from_u128(1),
+                name: "web1".to_owned(),
+                memory_mib: 512,
+                vcpus: 2,
+                disks: vec![Uuid::from_u128(2)],
+                ip: None,
+                mac: "aa:00:00:00:00:01".to_owned(),
+                os: "none".to_owned(),
+            };
+            disks.create(guest.disks[0], 1).unwrap();
+            Self { folder, disks, guest }
+        }
+
+        /// A hypervisor as a newly started daemon makes it.
+        fn hypervisor(&self) -> Arc<dyn Hypervisor> {
+            hypervisor(HypervisorKind::Fake, self.folder.path(), self.disks.clone()).unwrap()
+        }
+    }
+
+    #[test]
+    fn each_call_may_come_twice() {
+        let bench = Bench::new();
+        let fake = bench.hypervisor();
+        let running =
+            GuestReport { instance: bench.guest.instance, running: true, memory_mib: 512, vcpus: 2 };
+        for _ in 0..2 {
+            fake.start(&bench.guest).unwrap();
+            assert_eq!(fake.states().unwrap(), vec![running.clone()]);
+        }
+        for _ in 0..2 {
+            fake.stop(bench.guest.instance, Duration::ZERO).unwrap();
+            assert_eq!(fake.states().unwrap(), vec![]);
+        }
+    }
+
+    #[test]
+    fn guests_outlive_the_daemon() {
+        let bench = Bench::new();
+        bench.hypervisor().start(&bench.guest).unwrap();
+        assert_eq!(bench.hypervisor().states().unwrap().len(), 1);
+    }
+
+    #[test]
+    fn a_guest_without_its_disk_does_not_start() {
+        let bench = Bench::new();
+        bench.disks.remove(bench.guest.disks[0]).unwrap();
+        let fake = bench.hypervisor();
+        assert!(matches!(fake.start(&bench.guest), Err(HypervisorError::Disk { .. })));
+        assert_eq!(fake.states().unwrap(), vec![]);
+    }
+
+    #[test]
+    fn a_guest_that_ended_by_itself_is_reported_and_can_be_started() {
+        let bench = Bench::new();
+        let fake = bench.hypervisor();
+        fake.start(&bench.guest).unwrap();
+        let path = bench.folder.path().join(format!("guests/{}.json", bench.guest.instance));
+        fs::write(&path, fs::read_to_string(&path).unwrap().replace("running", "stopped")).unwrap();
+        assert!(!fake.states().unwrap()[0].running);
+        fake.start(&bench.guest).unwrap();
+        assert!(fake.states().unwrap()[0].running);
+        fs::write(&path, "{").unwrap();
+        assert!(matches!(fake.states(), Err(HypervisorError::Damaged { .. })));
+    }
+}

@@ -1,0 +1,13 @@
+//! The node daemon's own part: backends for hypervisor and storage behind small traits, and the service that calls them.
+//!
+//! Everything else that a node daemon does is the shell's, [`muster_hooksrv::agent`].
+
+mod calls;
+mod faults;
+pub mod hypervisor;
+mod image;
+mod node;
+mod service;
+pub mod storage;
+
+pub use node::{Node, NodeError};

@@ -1,0 +1,246 @@
+//! Calls to nodes between wire and core.
+
+use muster_core::{
+    calls::{CallAnswer, Guest, Image, NodeCall, Output},
+    model::DiskName,
+};
+
+use super::{WireError, fields};
+use crate::v1;
+
+impl From<Guest> for v1::Guest {
+    fn from(guest: Guest) -> Self {
+        let disk = |(name, uuid, size_mib): (DiskName, uuid::Uuid, u64)| v1::GuestDisk {
+            name: name.as_str().to_owned(),
+            disk_uuid: uuid.to_string(),
+            size_mib,
+        };
+        v1::Guest {
+            instance_uuid: guest.uuid.to_string(),
+            name: guest.name.into(),
+            memory_mib: guest.memory_mib,
+            vcpus: guest.vcpus,
+            disks: guest.disks.into_iter().map(disk).collect(),
+            ip: guest.ip.map(|ip| ip.to_string()),
+            mac: guest.mac,
+            os: guest.os.into(),
+        }
+    }
+}
+
+impl TryFrom<v1::Guest> for Guest {
+    type Error = WireError;
+
+    fn try_from(wire: v1::Guest) -> Result<Self, WireError> {
+        let disk = |disk: &v1::GuestDisk| -> Result<(DiskName, uuid::Uuid, u64), WireError> {
+            let name = fields::disk("guest.disks.name", &disk.name)?;
+            Ok((name, fields::uuid("guest.disks.disk_uuid", &disk.disk_uuid)?, disk.size_mib))
+        };
+        Ok(Guest {
+            uuid: fields::uuid("guest.instance_uuid", &wire.instance_uuid)?,
+            name: fields::instance("guest.name", &wire.name)?,
+            memory_mib: wire.memory_mib,
+            vcpus: wire.vcpus,
+            disks: wire.disks.iter().map(disk).collect::<Result<_, _>>()?,
+            ip: wire.ip.map(|ip| fields::ip("guest.ip", &ip)).transpose()?,
+            mac: fields::text("guest.mac", wire.mac, 17, "aa:bb:cc:dd:ee:ff is expected")?,
+            os: fields::os("guest.os", &wire.os)?,
+        })
+    }
+}
+
+impl From<NodeCall> for v1::NodeCall {
+    fn from(call: NodeCall) -> Self {
+        use v1::node_call::Call as Wire;
+        let call = match call {
+            NodeCall::DiskCreate { disk, size_mib } => {
+                Wire::DiskCreate(v1::DiskCreate { disk_uuid: disk.to_string(), size_mib })
+            }
+            NodeCall::DiskRemove { disk } => Wire::DiskRemove(v1::DiskRemove { disk_uuid: disk.to_string() }),
+            NodeCall::GuestStart { guest, force } => {
+                Wire::GuestStart(v1::GuestStart { guest: Some(guest.into()), force })
+            }
+            NodeCall::GuestStop { instance, timeout_ms } => {
+                Wire::GuestStop(v1::GuestStop { instance_uuid: instance.to_string(), timeout_ms })
+            }
+            NodeCall::ExportStage { export } => {
+                Wire::ExportStage(v1::ExportStage { export_uuid: export.to_string() })
+            }
+            NodeCall::ExportPublish { export, manifest } => {
+                Wire::ExportPublish(v1::ExportPublish { export_uuid: export.to_string(), manifest })
+            }
+            NodeCall::ExportRemove { export } => {
+                Wire::ExportRemove(v1::ExportRemove { export_uuid: export.to_string() })
+            }
+        };
+        v1::NodeCall { call: Some(call) }
+    }
+}
+
+impl TryFrom<v1::NodeCall> for NodeCall {
+    type Error = WireError;
+
+    fn try_from(wire: v1::NodeCall) -> Result<Self, WireError> {
+        use v1::node_call::Call as Wire;
+        Ok(match wire.call.ok_or(WireError::Missing { field: "call" })? {
+            Wire::DiskCreate(w) => {
+                NodeCall::DiskCreate { disk: fields::uuid("disk_uuid", &w.disk_uuid)?, size_mib: w.size_mib }
+            }
+            Wire::DiskRemove(w) => NodeCall::DiskRemove { disk: fields::uuid("disk_uuid", &w.disk_uuid)? },
+            Wire::GuestStart(w) => NodeCall::GuestStart {
+                guest: w.guest.ok_or(WireError::Missing { field: "guest" })?.try_into()?,
+                force: w.force,
+            },
+            Wire::GuestStop(w) => NodeCall::GuestStop {
+                instance: fields::uuid("instance_uuid", &w.instance_uuid)?,
+                timeout_ms: w.timeout_ms,
+            },
+            Wire::ExportStage(w) => {
+                NodeCall::ExportStage { export: fields::uuid("export_uuid", &w.export_uuid)? }
+            }
+            Wire::ExportPublish(w) => NodeCall::ExportPublish {
+                export: fields::uuid("export_uuid", &w.export_uuid)?,
+                manifest: w.manifest,
+            },
+            Wire::ExportRemove(w) => {
+                NodeCall::ExportRemove { export: fields::uuid("export_uuid", &w.export_uuid)? }
+            }
+        })
+    }
+}
+
+impl From<Image> for v1::ImageRef {
+    fn from(image: Image) -> Self {
+        use v1::image_ref::Image as Wire;
+        let image = match image {
+            Image::Disk { disk } => Wire::DiskUuid(disk.to_string()),
+            Image::Export { export, name } => {
+                Wire::Export(v1::ExportImage { export_uuid: export.to_string(), name })
+            }
+        };
+        v1::ImageRef { image: Some(image) }
+    }
+}
+
+impl TryFrom<v1::ImageRef> for Image {
+    type Error = WireError;
+
+    fn try_from(wire: v1::ImageRef) -> Result<Self, WireError> {
+        use v1::image_ref::Image as Wire;
+        Ok(match wire.image.ok_or(WireError::Missing { field: "image" })? {
+            Wire::DiskUuid(disk) => Image::Disk { disk: fields::uuid("disk_uuid", &disk)? },
+            Wire::Export(w) => {
+                let export = fields::uuid("export_uuid", &w.export_uuid)?;
+                // A file name of ours and nothing else: it becomes part of a path on the node.
+                let known = [DiskName::Sda, DiskName::Sdb].iter().any(|disk| disk.image() == w.name);
+                if !known {
+                    return Err(WireError::wrong("name", &w.name, "sda.raw or sdb.raw is expected"));
+                }
+                Image::Export { export, name: w.name }
+            }
+        })
+    }
+}
+
+impl From<Output> for v1::Output {
+    fn from(output: Output) -> Self {
+        // All else is made by calls that the master carries out itself.
+        v1::Output { path: output.path.unwrap_or_default() }
+    }
+}
+
+impl From<v1::Output> for Output {
+    fn from(wire: v1::Output) -> Self {
+        Output { path: Some(wire.path).filter(|path| !path.is_empty()), ..Output::default() }
+    }
+}
+
+impl TryFrom<v1::Answer> for CallAnswer {
+    type Error = WireError;
+
+    fn try_from(wire: v1::Answer) -> Result<Self, WireError> {
+        use v1::answer::Answer as Wire;
+        Ok(match wire.answer.ok_or(WireError::Missing { field: "answer" })? {
+            Wire::Done(output) => CallAnswer::Done(output.into()),
+            Wire::Failed(why) => CallAnswer::Failed(why),
+            // What it may have done is undone: undoing what was not done is fine.
+            Wire::Lost(_) => CallAnswer::Failed(
+                "the node's daemon was restarted meanwhile: the outcome is unknown".to_owned(),
+            ),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use muster_core::{
+        calls::{Call, MasterCall},
+        ops::{Given, JobFacts, Op, StepKind, all_examples},
+    };
+
+    use super::*;
+
+    /// All calls that the examples' plans hold.
+    fn calls() -> Vec<Call> {
+        let mut calls = Vec::new();
+        for (cluster, fresh, op) in all_examples() {
+            let local =
+                if let Op::MasterFailover(op) = &op { op.new_master.clone() } else { cluster.master.clone() };
+            let job = JobFacts { id: 1, user: "root", reason: "", dry_run: false };
+            let plan =
+                op.prepare(Given { cluster: &cluster, fresh: &fresh, local: &local }, &job).unwrap().plan;
+            for step in plan.steps {
+                calls.push(step.call);
+                if let StepKind::Undoable { undo } = step.kind {
+                    calls.push(undo);
+                }
+            }
+            calls.extend(plan.cleanups.into_iter().map(|(call, _)| call));
+        }
+        calls
+    }
+
+    #[test]
+    fn every_call_and_image_survives_the_wire() {
+        let mut kinds = std::collections::BTreeSet::new();
+        for call in calls() {
+            match call {
+                Call::Node(_, call) => {
+                    let wire = v1::NodeCall::from(call.clone());
+                    kinds.insert(format!("{wire:?}").split(['(', '{']).nth(2).unwrap().to_owned());
+                    assert_eq!(NodeCall::try_from(wire), Ok(call));
+                }
+                Call::Master(MasterCall::CopyImage { from, to, .. }) => {
+                    for image in [from, to] {
+                        assert_eq!(Image::try_from(v1::ImageRef::from(image.clone())), Ok(image));
+                    }
+                }
+                Call::Master(_) => {}
+            }
+        }
+        assert_eq!(kinds.len(), 7, "the examples hold every kind: {kinds:?}");
+    }
+
+    #[test]
+    fn outputs_and_answers() {
+        let output = Output { path: Some("/srv/export/1".to_owned()), ..Output::default() };
+        assert_eq!(Output::from(v1::Output::from(output.clone())), output);
+        assert_eq!(Output::from(v1::Output::from(Output::default())), Output::default());
+        let answer = |answer| CallAnswer::try_from(v1::Answer { answer });
+        assert_eq!(answer(None), Err(WireError::Missing { field: "answer" }));
+        let done = answer(Some(v1::answer::Answer::Done(output.clone().into())));
+        assert_eq!(done, Ok(CallAnswer::Done(output)));
+        let lost = answer(Some(v1::answer::Answer::Lost(v1::ExecuteGoing {})));
+        assert!(matches!(lost, Ok(CallAnswer::Failed(_))));
+    }
+
+    #[test]
+    fn an_image_name_is_no_path() {
+        for name in ["", "../sda.raw", "/etc/passwd", "sda.raw/..", "sdc.raw"] {
+            let export =
+                v1::ExportImage { export_uuid: uuid::Uuid::nil().to_string(), name: name.to_owned() };
+            let wire = v1::ImageRef { image: Some(v1::image_ref::Image::Export(export)) };
+            assert!(Image::try_from(wire).is_err(), "{name}");
+        }
+    }
+}

@@ -1,0 +1,505 @@
+//! Operations between wire and core: what a client asks for is parsed here, once.
+
+use muster_core::{
+    hooks::{ExitCodes, OnError, OnTimeout, OnUnreachable},
+    model::{ClientRole, DiskTemplate},
+    names::NodeName,
+    ops::{
+        BackupExport, CertificatesRenew, ClientCertificateRevoke, ClientCertificateSign, ClusterDestroy,
+        ClusterInit, ClusterModify, DisksReplace, ImportSource, InstanceAdd, InstanceFailover,
+        InstanceModify, InstanceRemove, InstanceShutdown, InstanceStart, IpChange, MasterFailover, MirrorAdd,
+        MirrorRemove, NodeAdd, NodeModify, NodeRemove, OnErrorChange, Op,
+    },
+};
+
+use super::{
+    WireError,
+    fields::{self, hex},
+};
+use crate::v1;
+
+/// Longest reason in bytes.
+const REASON_BYTES_MAX: usize = 1024;
+/// Longest request id in bytes: some uuids' worth.
+const REQUEST_ID_BYTES_MAX: usize = 128;
+/// Longest signing request in bytes: a request with a large RSA key has a tenth of it.
+const CSR_BYTES_MAX: usize = 16 * 1024;
+
+/// A submission, parsed.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Submit {
+    /// What is asked for.
+    pub op: Op,
+    /// Why.
+    pub reason: String,
+    /// Locks, checks and pre scripts only.
+    pub dry_run: bool,
+    /// The client's own id of the request; empty for none.
+    pub request_id: String,
+}
+
+/// Reads a submission; `local` is the node whose master daemon reads it.
+///
+/// # Errors
+/// Names the field, its value and what would be right.
+pub fn submit(wire: v1::SubmitRequest, local: &NodeName) -> Result<Submit, WireError> {
+    let operation = wire.operation.ok_or(WireError::Missing { field: "operation" })?;
+    let reason_right = "at most 1024 bytes without NUL are expected";
+    let request_right = "at most 128 bytes without NUL are expected";
+    Ok(Submit {
+        op: operation_from_wire(operation, local)?,
+        reason: fields::text("reason", wire.reason, REASON_BYTES_MAX, reason_right)?,
+        dry_run: wire.dry_run,
+        request_id: fields::text("request_id", wire.request_id, REQUEST_ID_BYTES_MAX, request_right)?,
+    })
+}
+
+/// Reads an operation; `local` is the node whose master daemon reads it.
+///
+/// # Errors
+/// Names the field, its value and what would be right.
+pub fn operation_from_wire(wire: v1::Operation, local: &NodeName) -> Result<Op, WireError> {
+    use v1::operation::Operation as Wire;
+    Ok(match wire.operation.ok_or(WireError::Missing { field: "operation" })? {
+        Wire::ClusterInit(w) => Op::ClusterInit(ClusterInit { name: fields::cluster("name", &w.name)? }),
+        Wire::MasterFailover(v1::MasterFailover {}) => {
+            Op::MasterFailover(MasterFailover { new_master: local.clone() })
+        }
+        Wire::NodeAdd(w) => Op::NodeAdd(node_add(&w)?),
+        Wire::NodeRemove(w) => Op::NodeRemove(NodeRemove { name: fields::node("name", &w.name)? }),
+        Wire::InstanceAdd(w) => Op::InstanceAdd(instance_add(w)?),
+        Wire::BackupExport(w) => Op::BackupExport(BackupExport {
+            instance: fields::instance("instance", &w.instance)?,
+            node: fields::node("node", &w.node)?,
+            no_shutdown: w.no_shutdown,
+        }),
+        Wire::InstanceStart(w) => Op::InstanceStart(InstanceStart {
+            instance: fields::instance("instance", &w.instance)?,
+            force: w.force,
+        }),
+        Wire::InstanceShutdown(w) => Op::InstanceShutdown(InstanceShutdown {
+            instance: fields::instance("instance", &w.instance)?,
+            timeout_s: w.timeout_s,
+        }),
+        Wire::InstanceModify(w) => Op::InstanceModify(instance_modify(&w)?),
+        Wire::InstanceFailover(w) => Op::InstanceFailover(InstanceFailover {
+            instance: fields::instance("instance", &w.instance)?,
+            ignore_consistency: w.ignore_consistency,
+        }),
+        Wire::InstanceRemove(w) => {
+            Op::InstanceRemove(InstanceRemove { instance: fields::instance("instance", &w.instance)? })
+        }
+        Wire::MirrorAdd(w) => Op::MirrorAdd(MirrorAdd {
+            instance: fields::instance("instance", &w.instance)?,
+            disk: fields::disk("disk", &w.disk)?,
+            node: fields::node("node", &w.node)?,
+        }),
+        Wire::MirrorRemove(w) => Op::MirrorRemove(MirrorRemove {
+            instance: fields::instance("instance", &w.instance)?,
+            disk: fields::disk("disk", &w.disk)?,
+            disk_id: w.disk_id,
+        }),
+        Wire::DisksReplace(w) => Op::DisksReplace(DisksReplace {
+            instance: fields::instance("instance", &w.instance)?,
+            new_secondary: w.new_secondary.map(|name| fields::node("new_secondary", &name)).transpose()?,
+        }),
+        Wire::ClusterModify(w) => Op::ClusterModify(cluster_modify(w)?),
+        Wire::ClusterDestroy(w) => {
+            Op::ClusterDestroy(ClusterDestroy { name: fields::cluster("name", &w.name)? })
+        }
+        Wire::NodeModify(w) => Op::NodeModify(node_modify(&w)?),
+        Wire::CertificatesRenew(w) => {
+            let nodes = w.nodes.iter().map(|name| fields::node("nodes", name));
+            Op::CertificatesRenew(CertificatesRenew { nodes: nodes.collect::<Result<_, _>>()? })
+        }
+        Wire::ClientCertificateSign(w) => Op::ClientCertificateSign(client_certificate_sign(&w)?),
+        Wire::ClientCertificateRevoke(w) => {
+            Op::ClientCertificateRevoke(ClientCertificateRevoke { name: fields::client("name", &w.name)? })
+        }
+    })
+}
+
+fn optional_ip(field: &'static str, text: Option<&String>) -> Result<Option<std::net::IpAddr>, WireError> {
+    text.map(|text| fields::ip(field, text)).transpose()
+}
+
+fn node_add(wire: &v1::NodeAdd) -> Result<NodeAdd, WireError> {
+    Ok(NodeAdd {
+        name: fields::node("name", &wire.name)?,
+        primary_ip: optional_ip("primary_ip", wire.primary_ip.as_ref())?,
+        secondary_ip: optional_ip("secondary_ip", wire.secondary_ip.as_ref())?,
+        readd: wire.readd,
+    })
+}
+
+fn node_modify(wire: &v1::NodeModify) -> Result<NodeModify, WireError> {
+    Ok(NodeModify {
+        name: fields::node("name", &wire.name)?,
+        offline: wire.offline,
+        drained: wire.drained,
+        primary_ip: optional_ip("primary_ip", wire.primary_ip.as_ref())?,
+        secondary_ip: optional_ip("secondary_ip", wire.secondary_ip.as_ref())?,
+    })
+}
+
+fn instance_add(wire: v1::InstanceAdd) -> Result<InstanceAdd, WireError> {
+    let template = fields::present("disk_template", &wire.disk_template)?;
+    let template = DiskTemplate::parse(template).ok_or_else(|| {
+        WireError::wrong(
+            "disk_template",
+            template,
+            "diskless, file or mirror (also remote_raid1, drbd) is expected",
+        )
+    })?;
+    let os = Some(wire.os.as_str()).filter(|os| !os.is_empty());
+    Ok(InstanceAdd {
+        name: fields::instance("name", &wire.name)?,
+        primary: fields::node("primary", &wire.primary)?,
+        secondary: wire.secondary.map(|name| fields::node("secondary", &name)).transpose()?,
+        template,
+        disk_size_mib: wire.disk_size_mib,
+        swap_size_mib: wire.swap_size_mib,
+        memory_mib: wire.memory_mib,
+        vcpus: wire.vcpus,
+        ip: optional_ip("ip", wire.ip.as_ref())?,
+        os: os.map(|os| fields::os("os", os)).transpose()?,
+        no_start: wire.no_start,
+        source: wire.source.map(import_source).transpose()?,
+    })
+}
+
+fn import_source(wire: v1::ImportSource) -> Result<ImportSource, WireError> {
+    let node = fields::node("source.node", &wire.node)?;
+    let export = match fields::uuid("source.export", &wire.export) {
+        // One spelling, so that locks on it meet.
+        Ok(uuid) => uuid.to_string(),
+        Err(_) => fields::instance("source.export", &wire.export)?.into(),
+    };
+    Ok(ImportSource { node, export })
+}
+
+fn instance_modify(wire: &v1::InstanceModify) -> Result<InstanceModify, WireError> {
+    let ip = match wire.ip.as_deref() {
+        None => None,
+        Some("none") => Some(IpChange::Clear),
+        Some(text) => Some(IpChange::Set(fields::ip("ip", text)?)),
+    };
+    Ok(InstanceModify {
+        instance: fields::instance("instance", &wire.instance)?,
+        memory_mib: wire.memory_mib,
+        vcpus: wire.vcpus,
+        ip,
+    })
+}
+
+fn unknown(field: &'static str, value: i32) -> WireError {
+    WireError::wrong(field, &value.to_string(), "this version does not know the value")
+}
+
+fn cluster_modify(wire: v1::ClusterModify) -> Result<ClusterModify, WireError> {
+    let hooks = wire.hooks.unwrap_or_default();
+    let exit_codes = match v1::ExitCodes::try_from(hooks.exit_codes) {
+        Ok(v1::ExitCodes::Unspecified) => None,
+        Ok(v1::ExitCodes::Strict) => Some(ExitCodes::Strict),
+        Ok(v1::ExitCodes::Graded) => Some(ExitCodes::Graded),
+        Err(_) => return Err(unknown("hooks.exit_codes", hooks.exit_codes)),
+    };
+    let on_error = match (v1::OnError::try_from(hooks.on_error), wire.on_error_default) {
+        (Ok(v1::OnError::Unspecified), false) => None,
+        (Ok(v1::OnError::Unspecified), true) => Some(OnErrorChange::Default),
+        (Ok(v1::OnError::Continue), false) => Some(OnErrorChange::Set(OnError::Continue)),
+        (Ok(v1::OnError::Stop), false) => Some(OnErrorChange::Set(OnError::Stop)),
+        (Ok(v1::OnError::Continue | v1::OnError::Stop), true) => {
+            return Err(WireError::wrong(
+                "on_error_default",
+                "true",
+                "hooks.on_error is set too: give one of both",
+            ));
+        }
+        (Err(_), _) => return Err(unknown("hooks.on_error", hooks.on_error)),
+    };
+    let unreachable = match v1::AllowDeny::try_from(hooks.unreachable) {
+        Ok(v1::AllowDeny::Unspecified) => None,
+        Ok(v1::AllowDeny::Allow) => Some(OnUnreachable::Allow),
+        Ok(v1::AllowDeny::Deny) => Some(OnUnreachable::Deny),
+        Err(_) => return Err(unknown("hooks.unreachable", hooks.unreachable)),
+    };
+    let timeout = match v1::AllowDeny::try_from(hooks.timeout) {
+        Ok(v1::AllowDeny::Unspecified) => None,
+        Ok(v1::AllowDeny::Allow) => Some(OnTimeout::Allow),
+        Ok(v1::AllowDeny::Deny) => Some(OnTimeout::Deny),
+        Err(_) => return Err(unknown("hooks.timeout", hooks.timeout)),
+    };
+    let (master_required, timeout_max_ms) = (hooks.master_required, hooks.timeout_max_ms);
+    Ok(ClusterModify { exit_codes, on_error, unreachable, timeout, master_required, timeout_max_ms })
+}
+
+fn client_certificate_sign(wire: &v1::ClientCertificateSign) -> Result<ClientCertificateSign, WireError> {
+    let role = fields::present("role", &wire.role)?;
+    let role = ClientRole::parse(role)
+        .ok_or_else(|| WireError::wrong("role", role, "reader, operator or admin is expected"))?;
+    if wire.csr_der.is_empty() {
+        return Err(WireError::Missing { field: "csr_der" });
+    }
+    if wire.csr_der.len() > CSR_BYTES_MAX {
+        let size = format!("{} bytes", wire.csr_der.len());
+        return Err(WireError::wrong("csr_der", &size, "at most 16384 bytes are expected"));
+    }
+    Ok(ClientCertificateSign { name: fields::client("name", &wire.name)?, role, csr_hex: hex(&wire.csr_der) })
+}
+
+impl From<Op> for v1::Operation {
+    fn from(op: Op) -> Self {
+        v1::Operation { operation: Some(operation_to_wire(op)) }
+    }
+}
+
+fn operation_to_wire(op: Op) -> v1::operation::Operation {
+    use v1::operation::Operation as Wire;
+    match op {
+        Op::ClusterInit(op) => Wire::ClusterInit(v1::ClusterInit { name: op.name.into() }),
+        Op::MasterFailover(_) => Wire::MasterFailover(v1::MasterFailover {}),
+        Op::NodeAdd(op) => Wire::NodeAdd(v1::NodeAdd {
+            name: op.name.into(),
+            primary_ip: op.primary_ip.map(|ip| ip.to_string()),
+            secondary_ip: op.secondary_ip.map(|ip| ip.to_string()),
+            readd: op.readd,
+        }),
+        Op::NodeRemove(op) => Wire::NodeRemove(v1::NodeRemove { name: op.name.into() }),
+        Op::InstanceAdd(op) => Wire::InstanceAdd(op.into()),
+        Op::BackupExport(op) => Wire::BackupExport(v1::BackupExport {
+            instance: op.instance.into(),
+            node: op.node.into(),
+            no_shutdown: op.no_shutdown,
+        }),
+        Op::InstanceStart(op) => {
+            Wire::InstanceStart(v1::InstanceStart { instance: op.instance.into(), force: op.force })
+        }
+        Op::InstanceShutdown(op) => Wire::InstanceShutdown(v1::InstanceShutdown {
+            instance: op.instance.into(),
+            timeout_s: op.timeout_s,
+        }),
+        Op::InstanceModify(op) => Wire::InstanceModify(op.into()),
+        Op::InstanceFailover(op) => Wire::InstanceFailover(v1::InstanceFailover {
+            instance: op.instance.into(),
+            ignore_consistency: op.ignore_consistency,
+        }),
+        Op::InstanceRemove(op) => Wire::InstanceRemove(v1::InstanceRemove { instance: op.instance.into() }),
+        Op::MirrorAdd(op) => Wire::MirrorAdd(v1::MirrorAdd {
+            instance: op.instance.into(),
+            disk: op.disk.as_str().to_owned(),
+            node: op.node.into(),
+        }),
+        Op::MirrorRemove(op) => Wire::MirrorRemove(v1::MirrorRemove {
+            instance: op.instance.into(),
+            disk: op.disk.as_str().to_owned(),
+            disk_id: op.disk_id,
+        }),
+        Op::DisksReplace(op) => Wire::DisksReplace(v1::DisksReplace {
+            instance: op.instance.into(),
+            new_secondary: op.new_secondary.map(Into::into),
+        }),
+        Op::ClusterModify(op) => Wire::ClusterModify(op.into()),
+        Op::ClusterDestroy(op) => Wire::ClusterDestroy(v1::ClusterDestroy { name: op.name.into() }),
+        Op::NodeModify(op) => Wire::NodeModify(v1::NodeModify {
+            name: op.name.into(),
+            offline: op.offline,
+            drained: op.drained,
+            primary_ip: op.primary_ip.map(|ip| ip.to_string()),
+            secondary_ip: op.secondary_ip.map(|ip| ip.to_string()),
+        }),
+        Op::CertificatesRenew(op) => Wire::CertificatesRenew(v1::CertificatesRenew {
+            nodes: op.nodes.into_iter().map(Into::into).collect(),
+        }),
+        Op::ClientCertificateSign(op) => Wire::ClientCertificateSign(op.into()),
+        Op::ClientCertificateRevoke(op) => {
+            Wire::ClientCertificateRevoke(v1::ClientCertificateRevoke { name: op.name.into() })
+        }
+    }
+}
+
+impl From<InstanceAdd> for v1::InstanceAdd {
+    fn from(op: InstanceAdd) -> Self {
+        v1::InstanceAdd {
+            name: op.name.into(),
+            primary: op.primary.into(),
+            secondary: op.secondary.map(Into::into),
+            disk_template: op.template.as_str().to_owned(),
+            disk_size_mib: op.disk_size_mib,
+            swap_size_mib: op.swap_size_mib,
+            memory_mib: op.memory_mib,
+            vcpus: op.vcpus,
+            ip: op.ip.map(|ip| ip.to_string()),
+            os: op.os.map(Into::into).unwrap_or_default(),
+            no_start: op.no_start,
+            source: op
+                .source
+                .map(|source| v1::ImportSource { node: source.node.into(), export: source.export }),
+        }
+    }
+}
+
+impl From<InstanceModify> for v1::InstanceModify {
+    fn from(op: InstanceModify) -> Self {
+        let ip = op.ip.map(|change| match change {
+            IpChange::Set(ip) => ip.to_string(),
+            IpChange::Clear => "none".to_owned(),
+        });
+        v1::InstanceModify { instance: op.instance.into(), memory_mib: op.memory_mib, vcpus: op.vcpus, ip }
+    }
+}
+
+impl From<ClusterModify> for v1::ClusterModify {
+    fn from(op: ClusterModify) -> Self {
+        let exit_codes = match op.exit_codes {
+            None => v1::ExitCodes::Unspecified,
+            Some(ExitCodes::Strict) => v1::ExitCodes::Strict,
+            Some(ExitCodes::Graded) => v1::ExitCodes::Graded,
+        };
+        let (on_error, on_error_default) = match op.on_error {
+            None => (v1::OnError::Unspecified, false),
+            Some(OnErrorChange::Default) => (v1::OnError::Unspecified, true),
+            Some(OnErrorChange::Set(OnError::Continue)) => (v1::OnError::Continue, false),
+            Some(OnErrorChange::Set(OnError::Stop)) => (v1::OnError::Stop, false),
+        };
+        let unreachable = match op.unreachable {
+            None => v1::AllowDeny::Unspecified,
+            Some(OnUnreachable::Allow) => v1::AllowDeny::Allow,
+            Some(OnUnreachable::Deny) => v1::AllowDeny::Deny,
+        };
+        let timeout = match op.timeout {
+            None => v1::AllowDeny::Unspecified,
+            Some(OnTimeout::Allow) => v1::AllowDeny::Allow,
+            Some(OnTimeout::Deny) => v1::AllowDeny::Deny,
+        };
+        let hooks = v1::HookPolicy {
+            exit_codes: exit_codes.into(),
+            on_error: on_error.into(),
+            unreachable: unreachable.into(),
+            timeout: timeout.into(),
+            master_required: op.master_required,
+            timeout_max_ms: op.timeout_max_ms,
+        };
+        v1::ClusterModify { hooks: Some(hooks), on_error_default }
+    }
+}
+
+impl From<ClientCertificateSign> for v1::ClientCertificateSign {
+    fn from(op: ClientCertificateSign) -> Self {
+        v1::ClientCertificateSign {
+            name: op.name.into(),
+            role: op.role.as_str().to_owned(),
+            csr_der: fields::hex_bytes(&op.csr_hex).unwrap_or_default(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use muster_core::ops::all_examples;
+    use v1::operation::Operation as Wire;
+
+    use super::*;
+
+    fn local() -> NodeName {
+        NodeName::parse("node2").unwrap()
+    }
+
+    #[test]
+    fn every_operation_survives_the_wire() {
+        for (_, _, op) in all_examples() {
+            let wire = v1::Operation::from(op.clone());
+            assert_eq!(operation_from_wire(wire, &local()), Ok(op));
+        }
+    }
+
+    fn add() -> v1::InstanceAdd {
+        v1::InstanceAdd {
+            name: "web1".to_owned(),
+            primary: "node1".to_owned(),
+            disk_template: "file".to_owned(),
+            os: "none".to_owned(),
+            ..v1::InstanceAdd::default()
+        }
+    }
+
+    fn check(wire: Wire, expected: &str) {
+        let error = operation_from_wire(v1::Operation { operation: Some(wire) }, &local()).unwrap_err();
+        let status = tonic::Status::from(error);
+        assert!(status.message().contains(expected), "{:?} does not hold {expected:?}", status.message());
+        assert!(status.message().len() < 500, "too long: {}", status.message().len());
+    }
+
+    #[test]
+    fn bad_input_is_named() {
+        let missing = operation_from_wire(v1::Operation { operation: None }, &local());
+        assert_eq!(missing, Err(WireError::Missing { field: "operation" }));
+        let long = "a".repeat(1_000_000);
+        check(Wire::InstanceAdd(v1::InstanceAdd { name: String::new(), ..add() }), "name is missing");
+        check(Wire::InstanceAdd(v1::InstanceAdd { name: long, ..add() }), "longer than 253");
+        check(
+            Wire::InstanceAdd(v1::InstanceAdd { name: "a\0".into(), ..add() }),
+            "name is wrong: instance name \"a\\0\"",
+        );
+        check(Wire::InstanceAdd(v1::InstanceAdd { primary: "Node1".into(), ..add() }), "primary is wrong");
+        check(
+            Wire::InstanceAdd(v1::InstanceAdd { secondary: Some(String::new()), ..add() }),
+            "secondary is missing",
+        );
+        check(
+            Wire::InstanceAdd(v1::InstanceAdd { disk_template: "lvm".into(), ..add() }),
+            "\"lvm\": diskless, file or",
+        );
+        check(
+            Wire::InstanceAdd(v1::InstanceAdd { ip: Some("10.0.0".into()), ..add() }),
+            "ip is wrong: \"10.0.0\"",
+        );
+        check(Wire::InstanceAdd(v1::InstanceAdd { os: "../x".into(), ..add() }), "os is wrong");
+        let source = Some(v1::ImportSource { node: "node1".into(), export: "../x".into() });
+        check(Wire::InstanceAdd(v1::InstanceAdd { source, ..add() }), "source.export is wrong");
+        let mirror = v1::MirrorAdd { instance: "a".into(), disk: "sdc".into(), node: "b".into() };
+        check(Wire::MirrorAdd(mirror), "disk is wrong: \"sdc\": sda or sdb");
+        let sign = |role: &str, csr_der: Vec<u8>| {
+            Wire::ClientCertificateSign(v1::ClientCertificateSign {
+                name: "ci".into(),
+                role: role.into(),
+                csr_der,
+            })
+        };
+        check(sign("root", vec![0]), "role is wrong: \"root\": reader, operator or admin");
+        check(sign("admin", Vec::new()), "csr_der is missing");
+        check(sign("admin", vec![0; 20_000]), "csr_der is wrong: \"20000 bytes\"");
+        let hooks = Some(v1::HookPolicy { on_error: v1::OnError::Stop.into(), ..v1::HookPolicy::default() });
+        check(Wire::ClusterModify(v1::ClusterModify { hooks, on_error_default: true }), "give one of both");
+        let hooks = Some(v1::HookPolicy { exit_codes: 7, ..v1::HookPolicy::default() });
+        check(
+            Wire::ClusterModify(v1::ClusterModify { hooks, on_error_default: false }),
+            "hooks.exit_codes is wrong: \"7\"",
+        );
+    }
+
+    #[test]
+    fn a_reason_is_bounded_and_holds_no_nul() {
+        let request = |reason: &str, request_id: &str| v1::SubmitRequest {
+            operation: Some(v1::Operation { operation: Some(Wire::InstanceAdd(add())) }),
+            reason: reason.to_owned(),
+            dry_run: true,
+            request_id: request_id.to_owned(),
+        };
+        let good = submit(request(&"ä".repeat(512), ""), &local()).unwrap();
+        assert!(good.dry_run && good.reason.len() == 1024);
+        assert!(submit(request(&"ä".repeat(513), ""), &local()).is_err());
+        assert!(submit(request("a\0b", ""), &local()).is_err());
+        assert!(submit(request("", &"x".repeat(129)), &local()).is_err());
+    }
+
+    #[test]
+    fn other_names_of_the_mirror_template_mean_mirror() {
+        for name in ["mirror", "remote_raid1", "drbd"] {
+            let wire = Wire::InstanceAdd(v1::InstanceAdd { disk_template: name.to_owned(), ..add() });
+            let op = operation_from_wire(v1::Operation { operation: Some(wire) }, &local()).unwrap();
+            let Op::InstanceAdd(op) = op else { panic!("{op:?}") };
+            assert_eq!(op.template, DiskTemplate::Mirror);
+        }
+    }
+}

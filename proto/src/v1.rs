@@ -1,0 +1,5 @@
+//! Generated from the protocol files.
+#![expect(missing_docs, reason = "generated; the meaning stands in the .proto files")]
+#![expect(clippy::all, clippy::as_conversions, clippy::too_many_lines, reason = "generated")]
+
+tonic::include_proto!("muster.v1");

@@ -1,0 +1,48 @@
+//! Certificates at the daemons' doors. The tables over all methods, roles and kinds of certificates stand with the transport; what
+//! needs whole daemons stands here.
+
+use std::process::Command;
+
+use crate::cluster::{Cluster, devcluster_program, run};
+
+/// `gnt` over TCP as the client whose files are in the cluster's directory.
+fn remote(cluster: &Cluster, client: &str, line: &str) -> Command {
+    let mut command = Command::new(devcluster_program().with_file_name("gnt"));
+    command.args(line.split_whitespace()).env_remove("MUSTER_SOCKET");
+    command.arg("--master").arg(format!("{}:1810", cluster.address(1)));
+    for (flag, file) in [
+        ("--cert", format!("{client}.pem")),
+        ("--key", format!("{client}.key")),
+        ("--ca", "ca.pem".to_owned()),
+    ] {
+        command.arg(flag).arg(cluster.dir().join(file));
+    }
+    command
+}
+
+#[test]
+fn a_remote_client_does_what_its_role_allows_until_it_is_revoked() {
+    let cluster = Cluster::up(1);
+    let out = cluster.dir().display().to_string();
+    for role in ["reader", "operator", "admin"] {
+        cluster.ok(&format!("cluster client-cert sign --role {role} --out {out} {role}"));
+    }
+    // Client, command, exit code.
+    let table = [
+        ("reader", "node list", 0),
+        ("reader", "instance add -t diskless -n node1 -o none --no-start web1", 1),
+        ("reader", "node token create", 1),
+        ("operator", "instance add -t diskless -n node1 -o none --no-start web1", 0),
+        ("operator", "node token create", 1),
+        ("operator", "cluster modify --hook-timeout deny", 1),
+        ("admin", "node token create", 0),
+        ("admin", "cluster modify --hook-timeout deny", 0),
+    ];
+    for (client, line, code) in table {
+        run(remote(&cluster, client, line)).exits(code);
+    }
+    cluster.ok("cluster client-cert revoke reader");
+    let output = run(remote(&cluster, "reader", "node list"));
+    assert_ne!(output.status.code(), Some(0), "{output}");
+    run(remote(&cluster, "operator", "node list")).exits(0);
+}
