@@ -11,14 +11,14 @@ use std::{
 
 use muster_core::{model, names::NodeName};
 use muster_proto::transport::{
-    Ca, ClientRole, Fingerprint, Identity, LEAF_LIFETIME, PkiError, PrivateKeyPem, Signed, TlsError, TlsState,
-    new_key_and_csr,
+    Ca, ClientRole, Fingerprint, Identity, LEAF_LIFETIME, PkiError, PrivateKeyPem, Signed, TlsError,
+    TlsState, new_key_and_csr,
 };
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use crate::store::{Batch, RecordWriter, WriteError, keys, encode};
+use crate::store::{Batch, RecordWriter, WriteError, encode, keys};
 
 /// Why the CA could not do something.
 #[derive(Debug, thiserror::Error)]
@@ -268,7 +268,8 @@ pub(crate) fn wire_role(role: model::ClientRole) -> ClientRole {
 
 fn moment(ms: u64) -> OffsetDateTime {
     // Beyond the year 9999 only for a clock that is broken anyway; certificates from 1970 are then refused.
-    OffsetDateTime::from_unix_timestamp_nanos(i128::from(ms) * 1_000_000).unwrap_or(OffsetDateTime::UNIX_EPOCH)
+    OffsetDateTime::from_unix_timestamp_nanos(i128::from(ms) * 1_000_000)
+        .unwrap_or(OffsetDateTime::UNIX_EPOCH)
 }
 
 #[cfg(test)]

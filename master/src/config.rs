@@ -114,7 +114,9 @@ impl Config {
     pub fn load(named: Option<&Path>) -> Result<Self, ConfigError> {
         let path = named.unwrap_or(Path::new(CONFIG_FILE));
         let text = match read(path) {
-            Err(ConfigError::Read { source, .. }) if named.is_none() && source.kind() == io::ErrorKind::NotFound => {
+            Err(ConfigError::Read { source, .. })
+                if named.is_none() && source.kind() == io::ErrorKind::NotFound =>
+            {
                 String::new()
             }
             read => read?,
@@ -136,7 +138,8 @@ impl Config {
         let listen = written.listen.as_deref().unwrap_or(LISTEN);
         let listen = check.value("listen", listen, parse_listen(listen))?;
         let advertise = written.advertise.as_deref();
-        let advertise = advertise.map(|text| check.value("advertise", text, parse_advertise(text))).transpose()?;
+        let advertise =
+            advertise.map(|text| check.value("advertise", text, parse_advertise(text))).transpose()?;
         let directory = |key, text: &Option<String>, default| {
             let text = text.as_deref().unwrap_or(default);
             check.value(key, text, parse_path(text))
@@ -148,11 +151,14 @@ impl Config {
         directory("storage_dir", &written.storage_dir, "/srv/muster/storage")?;
         directory("os_dir", &written.os_dir, "/srv/muster/os")?;
         directory("export_dir", &written.export_dir, "/srv/muster/export")?;
-        let log = written.log.as_deref().map(|text| check.value("log", text, parse_path(text))).transpose()?;
+        let log =
+            written.log.as_deref().map(|text| check.value("log", text, parse_path(text))).transpose()?;
         let config = Self { name, listen, advertise, state_dir, run_dir, log };
         let longest = config.socket().as_os_str().len().max(config.node_socket().as_os_str().len());
         if longest > SOCKET_PATH_BYTES_MAX {
-            let why = format!("a socket's path would have {longest} bytes; at most {SOCKET_PATH_BYTES_MAX} are possible");
+            let why = format!(
+                "a socket's path would have {longest} bytes; at most {SOCKET_PATH_BYTES_MAX} are possible"
+            );
             return Err(check.wrong("run_dir", &config.run_dir.to_string_lossy(), why));
         }
         Ok(config)
@@ -202,7 +208,12 @@ struct Check<'a> {
 }
 
 impl Check<'_> {
-    fn value<T, E: ToString>(&self, key: &'static str, text: &str, parsed: Result<T, E>) -> Result<T, ConfigError> {
+    fn value<T, E: ToString>(
+        &self,
+        key: &'static str,
+        text: &str,
+        parsed: Result<T, E>,
+    ) -> Result<T, ConfigError> {
         parsed.map_err(|why| self.wrong(key, text, why.to_string()))
     }
 
@@ -298,8 +309,12 @@ mod tests {
 
     #[test]
     fn unknown_keys_and_wrong_types_are_refused() {
-        for (text, why) in [("hook_dir = '/a'", "unknown field `hook_dir`"), ("listen = 1810", "expected a string")] {
-            let ConfigError::Syntax { source, .. } = parse(text).unwrap_err() else { panic!("{text} was read") };
+        for (text, why) in
+            [("hook_dir = '/a'", "unknown field `hook_dir`"), ("listen = 1810", "expected a string")]
+        {
+            let ConfigError::Syntax { source, .. } = parse(text).unwrap_err() else {
+                panic!("{text} was read")
+            };
             assert!(source.to_string().contains(why), "{source}");
         }
     }
@@ -307,7 +322,10 @@ mod tests {
     #[test]
     fn a_host_whose_name_is_no_node_name_is_told_what_to_set() {
         let error = Config::parse(Path::new("masterd.toml"), "", "Host_1").unwrap_err();
-        assert_eq!(error.to_string(), "the host's name can't be this node's name; set `name` in masterd.toml");
+        assert_eq!(
+            error.to_string(),
+            "the host's name can't be this node's name; set `name` in masterd.toml"
+        );
     }
 
     #[test]

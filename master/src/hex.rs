@@ -17,7 +17,7 @@ pub(crate) fn bytes_of(hex: &str) -> Option<Vec<u8>> {
         b'a'..=b'f' => Some(byte - b'a' + 10),
         _ => None,
     };
-    if hex.len() % 2 != 0 {
+    if !hex.len().is_multiple_of(2) {
         return None;
     }
     hex.as_bytes().chunks(2).map(|pair| Some(digit(pair[0])? << 4 | digit(pair[1])?)).collect()

@@ -146,7 +146,10 @@ mod tests {
     #[test]
     fn a_wrong_filter_or_format_is_an_error() {
         assert!(filter("info,muster_master=debug").is_ok());
-        assert_eq!(filter("muster=loudly").unwrap_err().to_string(), "RUST_LOG=\"muster=loudly\" is not valid");
+        assert_eq!(
+            filter("muster=loudly").unwrap_err().to_string(),
+            "RUST_LOG=\"muster=loudly\" is not valid"
+        );
         assert_eq!(LogFormat::from_str("json", false), Ok(LogFormat::Json));
         assert!(LogFormat::from_str("xml", false).is_err());
     }

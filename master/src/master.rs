@@ -26,9 +26,9 @@ use uuid::Uuid;
 use crate::{
     ca::CaKeeper,
     config::Config,
-    driver::Command,
+    driver::{Command, EPOCH_FIRST},
     enrol::Enrolment,
-    nodes::NodeRegistry,
+    nodes::{NodeRegistry, Office},
     pins::Pins,
     shell::{CommandSlot, wall_ms},
     takeover::LaidAside,
@@ -187,6 +187,11 @@ impl Master {
             return Err(Status::failed_precondition(
                 "this host's address is not known: set `advertise` in masterd.toml to the address by which other hosts reach it",
             ));
+        }
+        if self.standing() == Standing::NoCluster {
+            // The local node is asked in the name of the cluster that is to be.
+            let office = Office { cluster: Some(self.proposed), epoch: EPOCH_FIRST, serial: 0 };
+            self.nodes.set_office(office);
         }
         let name = self.config.name.clone();
         let node = Node {

@@ -131,13 +131,19 @@ impl Pins {
             match touched {
                 Touched::Node(name) => settled.extend(settled_of_node(&table, cluster.nodes.get(name), name)),
                 Touched::Client(name) => {
-                    settled.extend(cluster.clients.get(name).and_then(|client| client.fingerprint.parse::<Fingerprint>().ok()));
+                    settled.extend(
+                        cluster
+                            .clients
+                            .get(name)
+                            .and_then(|client| client.fingerprint.parse::<Fingerprint>().ok()),
+                    );
                 }
                 Touched::All => {
                     let nodes = cluster.nodes.iter();
                     settled.extend(nodes.flat_map(|(name, node)| settled_of_node(&table, Some(node), name)));
                     let clients = cluster.clients.values();
-                    settled.extend(clients.filter_map(|client| client.fingerprint.parse::<Fingerprint>().ok()));
+                    settled
+                        .extend(clients.filter_map(|client| client.fingerprint.parse::<Fingerprint>().ok()));
                 }
                 Touched::Globals
                 | Touched::Instance(_)
@@ -206,7 +212,8 @@ impl Pins {
     pub fn of_node(&self, name: &NodeName) -> Vec<Fingerprint> {
         let table = self.read();
         let groups = [Group::Node(name.clone()), Group::Renewal(name.clone()), Group::Pending(name.clone())];
-        let all: BTreeSet<Fingerprint> = groups.iter().flat_map(|group| table.of(group).into_keys()).collect();
+        let all: BTreeSet<Fingerprint> =
+            groups.iter().flat_map(|group| table.of(group).into_keys()).collect();
         all.into_iter().collect()
     }
 
@@ -270,7 +277,8 @@ fn same(one: &BTreeMap<Fingerprint, Identity>, other: &BTreeMap<Fingerprint, Ide
 
 fn apply_node(table: &mut Table, cluster: &Cluster, name: &NodeName) -> BTreeSet<Fingerprint> {
     let node = cluster.nodes.get(name);
-    let new = node.map(|node| certificates(node.fingerprints.iter(), || Identity::node(cluster.uuid, node.uuid)));
+    let new =
+        node.map(|node| certificates(node.fingerprints.iter(), || Identity::node(cluster.uuid, node.uuid)));
     let new = new.unwrap_or_default();
     let changed = !same(&new, &table.of(&Group::Node(name.clone())));
     let mut gone = table.set(&Group::Node(name.clone()), new);

@@ -1,6 +1,5 @@
 //! Fields of listings: a table for each kind of object, and the choice of `-o`.
 
-use muster_core::names::nearest;
 use serde_json::{Value as Json, json};
 
 use super::text;
@@ -172,13 +171,19 @@ pub(crate) fn select<T>(
 }
 
 fn unknown_field<T>(all: &[Field<T>], name: &str) -> Failure {
-    let names = || all.iter().map(|field| field.name);
-    let near = match nearest(name, names()) {
+    let names: Vec<&str> = all.iter().map(|field| field.name).collect();
+    let near = match nearest(name, &names) {
         Some(near) => format!("; did you mean {near:?}?"),
         None => ".".to_owned(),
     };
-    let known: Vec<&str> = names().collect();
-    Failure::Usage(format!("unknown field {name:?}{near} Known fields: {}", known.join(", ")))
+    Failure::Usage(format!("unknown field {name:?}{near} Known fields: {}", names.join(", ")))
+}
+
+/// The known name that was meant; letters that changed places count as one mistake.
+fn nearest<'a>(unknown: &str, known: &[&'a str]) -> Option<&'a str> {
+    let limit = (unknown.chars().count() / 3).max(1);
+    let distances = known.iter().map(|name| (strsim::damerau_levenshtein(unknown, name), *name));
+    distances.filter(|(distance, _)| *distance <= limit).min().map(|(_, name)| name)
 }
 
 impl<T> Selection<T> {
@@ -308,8 +313,8 @@ mod tests {
 
     #[test]
     fn unknown_fields_are_refused_with_the_nearest_known_one() {
-        let why = render(&output("name,sise")).unwrap_err();
-        assert_eq!(why, "unknown field \"sise\"; did you mean \"size\"? Known fields: name, size, age, mib");
+        let why = render(&output("name,szie")).unwrap_err();
+        assert_eq!(why, "unknown field \"szie\"; did you mean \"size\"? Known fields: name, size, age, mib");
         let why = render(&output("")).unwrap_err();
         assert_eq!(why, "unknown field \"\". Known fields: name, size, age, mib");
     }

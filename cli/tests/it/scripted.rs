@@ -1,5 +1,6 @@
 //! A master that plays a script: it answers as it is told to, loses answers and dies, so that the program's side of
 //! the protocol is seen from outside.
+#![expect(clippy::unwrap_used, reason = "helpers of tests; a panic fails the test")]
 
 use std::{
     collections::BTreeMap,
@@ -156,12 +157,12 @@ impl job_service_server::JobService for Service {
     }
 
     async fn get_job(&self, request: Request<v1::GetJobRequest>) -> Result<Response<Job>, Status> {
-        let index = usize::try_from(request.into_inner().id).unwrap();
+        let index = usize::try_from(request.into_inner().id).unwrap() - 1;
         let script = self.0.lock().unwrap();
-        match script.stories.get(index.wrapping_sub(1)).and_then(|story| story.last()) {
-            Some(Event::Done(job)) => Ok(Response::new(job.clone())),
-            _ => Err(Status::not_found("there is no such job")),
+        if let Some(Event::Done(job)) = script.stories.get(index).and_then(|story| story.last()) {
+            return Ok(Response::new(job.clone()));
         }
+        Err(Status::not_found("there is no such job"))
     }
 
     async fn list_jobs(

@@ -40,7 +40,8 @@ pub(super) fn collect(
     uuid: Uuid,
 ) -> Result<impl Stream<Item = Result<CollectEvent, Status>> + Send + use<>, Status> {
     let permit = enrolment.collects.clone().try_acquire_owned();
-    let permit = permit.map_err(|_| Status::resource_exhausted(format!("{COLLECTS_MAX} hosts are waiting already")))?;
+    let permit = permit
+        .map_err(|_| Status::resource_exhausted(format!("{COLLECTS_MAX} hosts are waiting already")))?;
     let changes = enrolment.changes.subscribe();
     let collect = Collect { enrolment: enrolment.clone(), uuid, changes, _permit: permit };
     Ok(stream::unfold(Next::First(collect), |next| async move {
@@ -75,7 +76,9 @@ impl Collect {
         let host = state.hosts.values().find(|host| host.enrolment == self.uuid).cloned();
         drop(state);
         Ok(match host {
-            Some(host) if host.expired(now_ms) => Event::Gone("the request is too old; join again".to_owned()),
+            Some(host) if host.expired(now_ms) => {
+                Event::Gone("the request is too old; join again".to_owned())
+            }
             Some(host) => match self.enrolment.issued(&host) {
                 Some(issued) => Event::Issued(issued),
                 None => Event::Pending(Pending {}),

@@ -62,15 +62,23 @@ pub struct SignedHost {
 
 impl PendingHost {
     /// Checks a request; its token is not looked at.
-    pub(super) fn parse(request: v1::EnrolRequest, source_ip: IpAddr, now_ms: u64) -> Result<Self, EnrolError> {
+    pub(super) fn parse(
+        request: v1::EnrolRequest,
+        source_ip: IpAddr,
+        now_ms: u64,
+    ) -> Result<Self, EnrolError> {
         let wrong = |what: String| EnrolError::Request(what);
         let name = NodeName::parse(&request.name).map_err(|error| wrong(error.to_string()))?;
         let port = u16::try_from(request.port).ok().filter(|port| *port != 0);
         let port = port.ok_or_else(|| wrong(format!("{} is no port", request.port)))?;
         let advertise_ip = request.advertise_ip.as_deref().map(parse_ip).transpose()?;
         let texts = request.facts.iter().flat_map(|(name, value)| [name, value]);
-        if request.facts.len() > FACTS_MAX || texts.chain([&request.version]).any(|t| t.len() > TEXT_BYTES_MAX) {
-            return Err(wrong(format!("more than {FACTS_MAX} facts, or one longer than {TEXT_BYTES_MAX} bytes")));
+        if request.facts.len() > FACTS_MAX
+            || texts.chain([&request.version]).any(|t| t.len() > TEXT_BYTES_MAX)
+        {
+            return Err(wrong(format!(
+                "more than {FACTS_MAX} facts, or one longer than {TEXT_BYTES_MAX} bytes"
+            )));
         }
         if request.csr_der.len() > CSR_BYTES_MAX {
             return Err(wrong(format!("the signing request is longer than {CSR_BYTES_MAX} bytes")));

@@ -41,7 +41,8 @@ pub fn token_server(enrolment: &Arc<Enrolment>) -> TokenServiceServer<impl Token
 impl EnrolmentService for Services {
     async fn enrol(&self, request: Request<EnrolRequest>) -> Result<Response<EnrolResponse>, Status> {
         let source = Peer::of(&request)?.address();
-        let source = source.ok_or_else(|| Status::failed_precondition("a host joins over the network only"))?;
+        let source =
+            source.ok_or_else(|| Status::failed_precondition("a host joins over the network only"))?;
         let enrolled = self.0.enrol(request.into_inner(), source.ip()).await;
         let (host, cluster) = enrolled.map_err(|error| {
             tracing::warn!(%source, %error, "a host was not enrolled");
@@ -56,7 +57,10 @@ impl EnrolmentService for Services {
 
     type CollectStream = Pin<Box<dyn Stream<Item = Result<CollectEvent, Status>> + Send>>;
 
-    async fn collect(&self, request: Request<CollectRequest>) -> Result<Response<Self::CollectStream>, Status> {
+    async fn collect(
+        &self,
+        request: Request<CollectRequest>,
+    ) -> Result<Response<Self::CollectStream>, Status> {
         let uuid = request.into_inner().enrolment_uuid.parse();
         let uuid = uuid.map_err(|_| Status::invalid_argument("enrolment_uuid is no uuid"))?;
         Ok(Response::new(Box::pin(collect(&self.0, uuid)?)))

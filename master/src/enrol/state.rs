@@ -207,7 +207,8 @@ impl Enrolment {
                 return Err(EnrolError::TooManyTokens);
             }
             let secret = Secret::draw().map_err(EnrolError::Random)?;
-            let lifetime_ms = u64::try_from(lifetime.as_millis()).expect("a token's lifetime has an upper bound");
+            let lifetime_ms =
+                u64::try_from(lifetime.as_millis()).expect("a token's lifetime has an upper bound");
             let token = Token { node, expires_ms: now_ms.saturating_add(lifetime_ms) };
             batch.put(keys::token(&secret.hash()), encode(&token));
             this.writer.write(batch).await?;

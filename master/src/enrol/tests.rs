@@ -102,7 +102,8 @@ impl World {
 
     /// The master dies and starts again with what the store holds; gives the keys that it wants deleted.
     fn restart(&mut self, cluster: &Cluster) -> Vec<String> {
-        (self.pins, self.enrolment) = start(&self.ca, &self.writer, &self.master, &self.clock, &self.connections);
+        (self.pins, self.enrolment) =
+            start(&self.ca, &self.writer, &self.master, &self.clock, &self.connections);
         self.enrolment.load(cluster, &self.records()).unwrap()
     }
 
@@ -288,7 +289,8 @@ async fn the_address_is_the_advertised_one_else_the_connections() {
     let world = World::new();
     world.pending("node2").await;
     let advertised = Some("192.0.2.99".to_owned());
-    let request = EnrolRequest { advertise_ip: advertised, port: 1999, ..request("node3", &world.token().await) };
+    let request =
+        EnrolRequest { advertise_ip: advertised, port: 1999, ..request("node3", &world.token().await) };
     world.enrol(request).await.unwrap();
     let of = |node: &str| world.enrolment.pending(&name(node)).unwrap();
     assert_eq!((of("node2").ip, of("node2").port), ("192.0.2.7".parse().unwrap(), 1811));
@@ -327,7 +329,7 @@ async fn a_denied_add_leaves_the_host_pending_and_without_a_certificate() {
     let signed = world.enrolment.sign_pending(&name("node2"), Uuid::from_u128(2)).await.unwrap();
     for _ in 0..2 {
         world.enrolment.withdraw(&name("node2")).await.unwrap();
-        assert_eq!(world.enrolment.list(), [host.clone()]);
+        assert_eq!(world.enrolment.list(), std::slice::from_ref(&host));
         assert!(!world.accepted(&signed));
         assert_eq!((world.keys(keys::ISSUED), world.keys(keys::PENDING)), (0, 1));
     }
@@ -447,7 +449,8 @@ async fn a_master_without_the_office_enrols_nobody() {
 #[tokio::test]
 async fn waiting_hosts_are_bounded() {
     let world = World::new();
-    let waiting: Vec<_> = (0..COLLECTS_MAX).map(|_| collect(&world.enrolment, Uuid::nil()).unwrap()).collect();
+    let waiting: Vec<_> =
+        (0..COLLECTS_MAX).map(|_| collect(&world.enrolment, Uuid::nil()).unwrap()).collect();
     let refused = collect(&world.enrolment, Uuid::nil()).err().unwrap();
     assert_eq!(refused.code(), tonic::Code::ResourceExhausted);
     drop(waiting);

@@ -5,8 +5,8 @@ use std::{net::SocketAddr, sync::Arc, time::Duration};
 use muster_core::names::NodeName;
 use muster_proto::{
     transport::{
-        ClientTls, Expect, LearntCa, PrivateKeyPem, TlsState, common_services, connect_tls, new_key_and_csr, ping,
-        serve_tls,
+        ClientTls, Expect, LearntCa, PrivateKeyPem, TlsState, common_services, connect_tls, new_key_and_csr,
+        ping, serve_tls,
     },
     v1::{
         CollectRequest, CreateTokenRequest, EnrolRequest, collect_event::Event,
@@ -39,7 +39,8 @@ async fn serve(world: &World) -> (SocketAddr, TlsState) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let (routes, _) = common_services().unwrap();
-    let routes = routes.add_service(enrolment_server(&world.enrolment)).add_service(token_server(&world.enrolment));
+    let routes =
+        routes.add_service(enrolment_server(&world.enrolment)).add_service(token_server(&world.enrolment));
     let stop = CancellationToken::new();
     let (pins, connections) = (world.pins.clone(), world.connections.clone());
     tokio::spawn(serve_tls(listener, own.tls.clone(), routes, pins, connections, stop));
@@ -68,7 +69,10 @@ async fn a_host_joins_and_is_out_with_the_withdrawal() {
     let refused = client.enrol(EnrolRequest { token: "0".to_owned(), ..request.clone() }).await.unwrap_err();
     assert_eq!(refused.code(), Code::PermissionDenied);
     let answer = client.enrol(request).await.unwrap().into_inner();
-    assert_eq!((answer.cluster_name.as_str(), answer.cluster_uuid), ("dev", world.master.cluster.to_string()));
+    assert_eq!(
+        (answer.cluster_name.as_str(), answer.cluster_uuid),
+        ("dev", world.master.cluster.to_string())
+    );
     assert_eq!(world.enrolment.list()[0].source_ip, address.ip());
 
     let collect = CollectRequest { enrolment_uuid: answer.enrolment_uuid };
@@ -79,7 +83,8 @@ async fn a_host_joins_and_is_out_with_the_withdrawal() {
     let Event::Issued(issued) = next(&mut events).await else { panic!("not issued") };
     assert!(events.message().await.unwrap().is_none());
 
-    let own = TlsState::new(&issued.ca_pem, &issued.certificate_pem, &PrivateKeyPem::new(key.as_str().to_owned()));
+    let own =
+        TlsState::new(&issued.ca_pem, &issued.certificate_pem, &PrivateKeyPem::new(key.as_str().to_owned()));
     let expect = Expect::Master { cluster: world.master.cluster };
     let member = connect_tls(address, &ClientTls::new(&own.unwrap(), expect)).await.unwrap();
     ping(&member).await.unwrap();
@@ -107,6 +112,7 @@ async fn only_admins_make_tokens() {
     let world = World::at(now_ms());
     let (address, _) = serve(&world).await;
     let (channel, _) = join(&world, address).await;
-    let refused = TokenServiceClient::new(channel).create_token(CreateTokenRequest::default()).await.unwrap_err();
+    let refused =
+        TokenServiceClient::new(channel).create_token(CreateTokenRequest::default()).await.unwrap_err();
     assert_eq!(refused.code(), Code::Unauthenticated);
 }

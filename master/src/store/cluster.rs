@@ -166,7 +166,9 @@ fn objects<T: DeserializeOwned, N: Ord>(
 }
 
 /// Cleanups don't hold their own number: it is in the key alone.
-fn cleanups(records: &Records) -> Result<BTreeMap<CleanupId, muster_core::calls::Cleanup>, ClusterRecordError> {
+fn cleanups(
+    records: &Records,
+) -> Result<BTreeMap<CleanupId, muster_core::calls::Cleanup>, ClusterRecordError> {
     let mut found = BTreeMap::new();
     for (key, text) in with_prefix(records, keys::CLEANUP) {
         let id = CleanupId::try_from(key[keys::CLEANUP.len()..].to_owned());

@@ -17,7 +17,9 @@ const COMPANIONS: [&str; 3] = ["-wal", "-shm", "-journal"];
 
 /// A lock on a directory, kept until it is dropped or the process ends. It leaves nothing on disk.
 #[derive(Debug)]
-pub(super) struct DirectoryLock(#[expect(dead_code, reason = "the lock lasts as long as the descriptor")] File);
+pub(super) struct DirectoryLock(
+    #[expect(dead_code, reason = "the lock lasts as long as the descriptor")] File,
+);
 
 impl DirectoryLock {
     /// Takes the lock; the directory is made when it isn't there.

@@ -25,6 +25,7 @@ mod crash_tests;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use self::cluster::with_prefix;
 pub use self::{
     batch::{Batch, Records, Store, StoreError},
     cluster::{ClusterRecordError, cluster_from, records_of},
@@ -35,4 +36,3 @@ pub use self::{
     value::{VALUE_VERSION, ValueError, decode, encode},
     writer::{RecordWriter, WriteError},
 };
-pub(crate) use self::cluster::with_prefix;

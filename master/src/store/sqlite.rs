@@ -5,7 +5,9 @@ use std::{
     time::Duration,
 };
 
-use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, Transaction, TransactionBehavior, params};
+use rusqlite::{
+    Connection, ErrorCode, OpenFlags, OptionalExtension, Transaction, TransactionBehavior, params,
+};
 
 use super::{
     batch::{Batch, Records, Store, StoreError, check_epoch},
@@ -64,7 +66,8 @@ impl SqliteStore {
         let error = |source| sqlite_error("open", path, source);
         let connection = Connection::open_with_flags(path, open_flags()).map_err(error)?;
         configure(&connection, path)?;
-        let found: String = connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0)).map_err(error)?;
+        let found: String =
+            connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0)).map_err(error)?;
         if found != "ok" {
             return Err(StoreError::Damaged { path: path.to_owned(), what: found });
         }
@@ -185,7 +188,9 @@ fn configure(connection: &Connection, path: &Path) -> Result<(), StoreError> {
     let error = |source| sqlite_error("open", path, source);
     connection.busy_timeout(BUSY_LIMIT).map_err(error)?;
     connection
-        .execute_batch("PRAGMA locking_mode = EXCLUSIVE; PRAGMA cell_size_check = ON; PRAGMA trusted_schema = OFF")
+        .execute_batch(
+            "PRAGMA locking_mode = EXCLUSIVE; PRAGMA cell_size_check = ON; PRAGMA trusted_schema = OFF",
+        )
         .map_err(error)?;
     let journal: String =
         connection.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0)).map_err(error)?;

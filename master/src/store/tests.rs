@@ -11,10 +11,7 @@ use muster_core::{
 };
 use uuid::Uuid;
 
-use super::{
-    format::{Format, Upgrade},
-    *,
-};
+use super::{format::Format, *};
 
 fn put(key: &str, value: &str) -> Batch {
     Batch { puts: vec![(key.to_owned(), encode(&value))], ..Batch::default() }
@@ -78,7 +75,8 @@ fn all_stores_answer_alike() {
     let mut stores: [Box<dyn Store>; 2] = [Box::new(file), Box::new(MemoryStore::default())];
     for store in &mut stores {
         store.commit(&put("a", "1")).unwrap();
-        let epoch = Batch { puts: vec![(keys::EPOCH.to_owned(), encode(&4))], epoch: Some(0), ..Batch::default() };
+        let epoch =
+            Batch { puts: vec![(keys::EPOCH.to_owned(), encode(&4))], epoch: Some(0), ..Batch::default() };
         store.commit(&epoch).unwrap();
         let error = store.commit(&Batch { epoch: Some(3), ..put("a", "2") }).unwrap_err();
         assert!(matches!(error, StoreError::EpochChanged { expected: 3, found: 4 }));
@@ -114,8 +112,10 @@ fn a_flipped_bit_is_found_and_the_record_named() {
     drop(SqliteStore::create(&path, &records(&[("node/node1", "an address"), ("z", "other")])).unwrap());
     flip(&path, "an address");
     let error = SqliteStore::open(&path).unwrap().load().unwrap_err();
-    let expected =
-        format!("record node/node1 of the store {} is damaged: restore the file from a backup", path.display());
+    let expected = format!(
+        "record node/node1 of the store {} is damaged: restore the file from a backup",
+        path.display()
+    );
     assert_eq!(error.to_string(), expected);
 }
 
@@ -172,7 +172,10 @@ fn a_record_that_was_taken_away_or_put_back_is_found() {
     with_shell(&path, "DELETE FROM records WHERE key = 'b'");
     let error = SqliteStore::open(&path).unwrap().load().unwrap_err().to_string();
     assert!(error.contains("1 records instead of 2"), "{error}");
-    let attach = format!("ATTACH '{}' AS old; INSERT OR REPLACE INTO records SELECT * FROM old.records", copy.display());
+    let attach = format!(
+        "ATTACH '{}' AS old; INSERT OR REPLACE INTO records SELECT * FROM old.records",
+        copy.display()
+    );
     with_shell(&path, &format!("{attach} WHERE key <> 'meta'"));
     let error = SqliteStore::open(&path).unwrap().load().unwrap_err().to_string();
     assert!(error.contains("not all of the same state"), "{error}");
@@ -203,7 +206,7 @@ fn an_older_file_is_copied_and_upgraded_and_a_newer_one_refused() {
     let path = folder.path().join("cluster.db");
     let old = records(&[("a", "1"), ("b", "2")]);
     drop(SqliteStore::create(&path, &old).unwrap());
-    let next = Format { version: FORMAT_VERSION + 1, upgrades: &[upgrade as Upgrade] };
+    let next = Format { version: FORMAT_VERSION + 1, upgrades: &[upgrade] };
     let store = SqliteStore::open_as(&path, &next).unwrap();
     assert_eq!(store.load().unwrap(), upgrade(old.clone()));
     drop(store);
@@ -223,7 +226,10 @@ fn a_second_opener_is_refused() {
     let path = folder.path().join("master/cluster.db");
     let first = MasterStore::open(&path).unwrap();
     let error = MasterStore::open(&path).err().unwrap();
-    assert!(matches!(error, StoreError::InUse { .. }) && error.to_string().contains("second master"), "{error}");
+    assert!(
+        matches!(error, StoreError::InUse { .. }) && error.to_string().contains("second master"),
+        "{error}"
+    );
     drop(first);
     // Whoever comes past the directory's lock is refused by the file's.
     let mut first = MasterStore::open(&path).unwrap();
@@ -321,7 +327,8 @@ fn cluster() -> Cluster {
     let (role, fingerprint) = (ClientRole::Reader, "ab".repeat(32));
     let client = Client { name: name.clone(), uuid: Uuid::from_u128(6), role, fingerprint, created_ms: 7 };
     cluster.clients.insert(name, client);
-    let call = Call::Node(NodeName::parse("node1").unwrap(), NodeCall::DiskRemove { disk: Uuid::from_u128(8) });
+    let call =
+        Call::Node(NodeName::parse("node1").unwrap(), NodeCall::DiskRemove { disk: Uuid::from_u128(8) });
     let cleanup = Cleanup { call, once: false, attempts: 2, last_error: Some("busy".to_owned()) };
     cluster.cleanups.insert(CleanupId { job: 3, index: 1 }, cleanup);
     cluster
@@ -359,7 +366,10 @@ fn records_that_do_not_fit_together_are_refused() {
     let batch = records_of(Some(&cluster()), [&Touched::All]);
     let mut moved: Records = batch.puts.into_iter().collect();
     moved.insert(keys::node(&name), encode(&node("node8")));
-    assert_eq!(cluster_from(&moved).unwrap_err().to_string(), "record node/node9 holds something of another name");
+    assert_eq!(
+        cluster_from(&moved).unwrap_err().to_string(),
+        "record node/node9 holds something of another name"
+    );
     moved.insert(keys::node(&name), "{\"version\":1}".to_owned());
     assert!(matches!(cluster_from(&moved).unwrap_err(), ClusterRecordError::Value(_)));
 }

@@ -1,0 +1,7 @@
+//! The generic laws: every operation's examples, driven through the engine over a model of the nodes.
+
+mod cancel;
+mod drive;
+mod laws;
+mod restart;
+mod world;
