@@ -57,6 +57,9 @@ impl From<Failure> for ExitCode {
     }
 }
 
+/// Makes a failure of its text.
+type Kind = fn(String) -> Failure;
+
 /// Start of the master's answer when it holds the office no more (or not yet); it goes on to name the master.
 const NOT_THE_MASTER: &str = "not the master:";
 
@@ -75,7 +78,7 @@ impl From<tonic::Status> for Failure {
         if message.starts_with(NOT_THE_MASTER) {
             return Failure::Unreachable(message);
         }
-        let prefixes: [(Code, fn(String) -> Failure, &str); 6] = [
+        let kinds: [(Code, Kind, &str); 6] = [
             (Code::Unavailable, Failure::Unreachable, "the master is not available: "),
             (Code::DeadlineExceeded, Failure::Unreachable, "the master did not answer in time: "),
             (Code::InvalidArgument, Failure::Usage, ""),
@@ -83,7 +86,7 @@ impl From<tonic::Status> for Failure {
             (Code::Unauthenticated, Failure::Refused, "the master does not know you: "),
             (Code::Unimplemented, Failure::Refused, "the master's version can't do this: "),
         ];
-        match prefixes.into_iter().find(|(known, _, _)| *known == code) {
+        match kinds.into_iter().find(|(known, _, _)| *known == code) {
             Some((_, failure, prefix)) => failure(format!("{prefix}{message}")),
             None if message.is_empty() => Failure::Refused(format!("the master refused: {code}")),
             None => Failure::Refused(message),

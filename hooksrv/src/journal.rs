@@ -30,8 +30,8 @@ const ENDED_AGE_MS_MAX: u64 = 7 * 24 * 3_600_000;
 const ENDED_CALLS_MAX: usize = 10_000;
 /// Beyond this many bytes of answers the oldest are forgotten.
 const ANSWERS_BYTES_MAX: u64 = 256 << 20;
-/// The journal is looked over for old calls after this many answers.
-const PRUNE_AFTER_ANSWERS: u32 = 100;
+/// The journal is looked over for old calls after this many have ended.
+const PRUNE_AFTER_ENDED: u32 = 100;
 
 /// A call as it arrives.
 #[derive(Debug, Clone)]
@@ -154,7 +154,7 @@ enum EntryState {
 pub struct Journal<S> {
     store: S,
     entries: BTreeMap<CallId, Entry>,
-    answers_since_prune: u32,
+    ended_since_prune: u32,
 }
 
 impl<S: CallStore> Journal<S> {
@@ -171,7 +171,7 @@ impl<S: CallStore> Journal<S> {
             });
             entries.insert(id, entry);
         }
-        Ok(Journal { store, entries, answers_since_prune: 0 })
+        Ok(Journal { store, entries, ended_since_prune: 0 })
     }
 
     /// The calls that are lost, with what is known of their processes.
@@ -254,11 +254,13 @@ impl<S: CallStore> Journal<S> {
         self.store.write(id, Part::Answer, answer)?;
         self.write(id, entry)?;
         self.store.remove_part(id, Part::Process)?;
-        self.answers_since_prune += 1;
-        if self.answers_since_prune >= PRUNE_AFTER_ANSWERS {
-            self.prune(now_ms)?;
-        }
-        Ok(())
+        self.count_ended(now_ms)
+    }
+
+    /// Prunes when enough calls have ended since the last time.
+    fn count_ended(&mut self, now_ms: u64) -> Result<(), JournalError> {
+        self.ended_since_prune += 1;
+        if self.ended_since_prune >= PRUNE_AFTER_ENDED { self.prune(now_ms) } else { Ok(()) }
     }
 
     /// Notes that a begun call will have no answer.
@@ -280,6 +282,7 @@ impl<S: CallStore> Journal<S> {
         }
         let state = EntryState::Withdrawn;
         self.write(id, Entry { digest: None, job: 0, at_ms: now_ms, output_dir: None, state })?;
+        self.count_ended(now_ms)?;
         Ok(Known::Withdrawn)
     }
 
@@ -288,7 +291,7 @@ impl<S: CallStore> Journal<S> {
     /// # Errors
     /// When the storage fails.
     pub fn prune(&mut self, now_ms: u64) -> Result<(), JournalError> {
-        self.answers_since_prune = 0;
+        self.ended_since_prune = 0;
         let mut ended: Vec<(u64, CallId, u64)> = Vec::new();
         for (id, entry) in &self.entries {
             match entry.state {

@@ -155,12 +155,11 @@ fn kind_of(path: &Path) -> io::Result<Option<EntryKind>> {
     let target = match fs::metadata(path) {
         Ok(target) => target,
         Err(error) if fs::symlink_metadata(path).is_ok_and(|own| own.is_symlink()) => {
-            return Ok(Some(match error.kind() {
-                io::ErrorKind::PermissionDenied => {
-                    EntryKind::File { executable: false, no_exec_mount: false, writable_by_others: false }
-                }
-                // A loop of links has no target either.
-                _ => EntryKind::Dangling,
+            // A loop of links has no target either; one that may not be looked at can't be executed.
+            return Ok(Some(if error.kind() == io::ErrorKind::PermissionDenied {
+                EntryKind::File { executable: false, no_exec_mount: false, writable_by_others: false }
+            } else {
+                EntryKind::Dangling
             }));
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),

@@ -211,7 +211,7 @@ async fn check_serial(
 /// Follows a commit that is durable: who is accepted, who is dialled, what nodes are told.
 pub(crate) async fn configuration_changed(master: &Arc<Master>, touched: &BTreeSet<Touched>) {
     let cluster = master.view.cluster();
-    let settled = master.pins.settled(cluster.as_deref(), touched);
+    let mut settled = master.pins.settled(cluster.as_deref(), touched);
     let Some(cluster) = cluster else { return leave(master) };
     if touched.contains(&Touched::All) {
         let entered = match enter(master, &cluster, EPOCH_FIRST) {
@@ -224,6 +224,7 @@ pub(crate) async fn configuration_changed(master: &Arc<Master>, touched: &BTreeS
         master.set_standing(Standing::Active);
     }
     master.pins.apply(Some(&cluster), touched);
+    settled.extend(master.enrolment.follow(Some(&cluster), touched));
     master.nodes.update(&cluster);
     if !settled.is_empty() {
         let master = master.clone();
@@ -239,6 +240,7 @@ pub(crate) async fn configuration_changed(master: &Arc<Master>, touched: &BTreeS
 /// The cluster is gone: nobody is accepted, nothing is served but the local socket.
 fn leave(master: &Master) {
     master.pins.clear();
+    master.enrolment.clear();
     master.nodes.clear();
     master.close_tcp();
     master.set_standing(Standing::NoCluster);

@@ -8,7 +8,7 @@ use std::{
 };
 
 use muster_core::{
-    calls::{Call, CallAnswer},
+    calls::{Call, CallAnswer, NodeCall},
     engine::{CallId, Effect, HooksCall, Input, Now},
 };
 use tokio::{runtime::Handle, sync::mpsc};
@@ -179,10 +179,19 @@ fn release(mut released: Released, master: &Arc<Master>, runtime: &Handle) {
     }
 }
 
+/// A call's id on the wire. The job's uuid stands in it: a number can be given twice when a master takes its office back
+/// or goes on from an older store, and a node would then repeat the answer to another job's call.
+fn wire_id(master: &Master, id: &CallId) -> String {
+    match master.view().job(id.job) {
+        Some(view) => format!("{}-{}/{}/{}", id.job, view.job.submission.uuid.simple(), id.step, id.attempt),
+        None => id.to_string(),
+    }
+}
+
 async fn run_hooks(master: Arc<Master>, call: HooksCall) {
     let id = call.id.clone();
     let run = RunHooks {
-        call_id: id.to_string(),
+        call_id: wire_id(&master, &id),
         job: id.job,
         phase: call.phase,
         prefix: call.prefix,
@@ -205,7 +214,12 @@ async fn execute(master: Arc<Master>, id: CallId, call: Call) {
     };
     let answer: CallAnswer = match call {
         Call::Node(node, call) => {
-            master.nodes().execute(&node, &id.to_string(), id.job, &call, Some(&progress)).await
+            let answer = master.nodes().execute(&node, &wire_id(&master, &id), id.job, &call, Some(&progress)).await;
+            if matches!(call, NodeCall::GuestStart { .. } | NodeCall::GuestStop { .. }) {
+                // Whoever is told of the job's end sees its effect in the next list.
+                master.nodes().refresh_live(std::slice::from_ref(&node)).await;
+            }
+            answer
         }
         Call::Master(call) => master_calls::run(&master, call, &progress).await,
     };

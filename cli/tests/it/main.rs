@@ -1,5 +1,6 @@
 //! The program as a process, against a master that plays a script: exit codes, what goes to which stream, lost
 //! answers and a master's restart in the middle of a job.
+#![expect(clippy::unwrap_used, reason = "helpers of tests; a panic fails the test")]
 
 mod scripted;
 

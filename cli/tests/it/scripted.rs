@@ -1,6 +1,5 @@
 //! A master that plays a script: it answers as it is told to, loses answers and dies, so that the program's side of
 //! the protocol is seen from outside.
-#![expect(clippy::unwrap_used, reason = "helpers of tests; a panic fails the test")]
 
 use std::{
     collections::BTreeMap,

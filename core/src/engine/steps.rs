@@ -11,9 +11,9 @@ use crate::{
     ops::{Prepared, StepKind},
 };
 
-/// Whether a final step is done, or going: the job only goes forward.
+/// Whether a final step, or one whose effect stays, is done or going: the job only goes forward.
 pub(super) fn past_final(prepared: &Prepared, step: usize) -> bool {
-    prepared.plan.steps.iter().take(step + 1).any(|step| step.kind == StepKind::Final)
+    prepared.plan.steps.iter().take(step + 1).any(|step| matches!(step.kind, StepKind::Final | StepKind::Kept))
 }
 
 impl Engine {
@@ -93,10 +93,15 @@ impl Engine {
                 self.job_mut(id).result.extend(output.result.clone());
                 outputs.push(output);
             }
-            (CallAnswer::Failed(why) | CallAnswer::NotReached(why), StepKind::Optional { edit }) => {
+            (
+                CallAnswer::Failed(why) | CallAnswer::NotReached(why),
+                kind @ (StepKind::Optional { .. } | StepKind::Kept),
+            ) => {
                 let job = self.job_mut(id);
                 job.log(now.wall_ms, Level::Warning, LogEntry::Text(format!("{text}{place} was left out: {why}")));
-                job.extra_edits.extend(edit.clone());
+                if let StepKind::Optional { edit } = kind {
+                    job.extra_edits.extend(edit.clone());
+                }
                 outputs.push(calls::Output::default());
             }
             (CallAnswer::Failed(why), StepKind::Undoable { .. } | StepKind::Harmless | StepKind::Final) => {

@@ -64,8 +64,9 @@ impl Operation for CertificatesRenew {
     fn plan(&self, _given: Given<'_>, names: &Vec<NodeName>) -> Plan {
         let mut plan = Plan::new();
         for node in names {
+            // A node that was renewed uses its new certificate at once: it must be pinned, a cancel notwithstanding.
             plan = plan
-                .optional(Call::Master(MasterCall::CertificateRenew { node: node.clone() }), None)
+                .kept(Call::Master(MasterCall::CertificateRenew { node: node.clone() }))
                 .edit(Edit::NodePin { node: node.clone(), fingerprint: None });
         }
         plan

@@ -20,6 +20,8 @@ pub enum StepKind {
         /// What the configuration then says.
         edit: Option<Edit>,
     },
+    /// A node out of reach is a warning; what is done stays and must be committed, so the job only goes forward.
+    Kept,
     /// After it the job only goes forward and can't be canceled.
     Final,
 }
@@ -68,6 +70,13 @@ impl Plan {
     #[must_use]
     pub fn optional(mut self, call: Call, edit: Option<Edit>) -> Self {
         self.steps.push(Step { call, kind: StepKind::Optional { edit } });
+        self
+    }
+
+    /// Adds a step that a node out of reach does not fail, and whose effect stays.
+    #[must_use]
+    pub fn kept(mut self, call: Call) -> Self {
+        self.steps.push(Step { call, kind: StepKind::Kept });
         self
     }
 

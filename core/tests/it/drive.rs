@@ -216,6 +216,10 @@ impl Drive {
             copy.serial = cluster.serial;
         }
         assert_eq!(copy.as_ref(), self.engine.cluster(), "{}: the edits tell something else", self.case.name);
+        // The cluster came to be: what else is touched is a part of it.
+        if changes.config.contains(&Touched::All) {
+            self.stored_cluster = self.engine.cluster().cloned();
+        }
         for touched in &changes.config {
             store_record(&mut self.stored_cluster, self.engine.cluster(), touched);
         }
@@ -391,10 +395,6 @@ fn store_record(stored: &mut Option<Cluster>, cluster: Option<&Cluster>, touched
         *stored = None;
         return;
     };
-    if *touched == Touched::All {
-        *stored = Some(cluster.clone());
-        return;
-    }
     let stored = stored.as_mut().expect("the cluster was stored before a part of it");
     match touched {
         Touched::All | Touched::Nothing => {}

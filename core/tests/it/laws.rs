@@ -153,7 +153,7 @@ fn a_failure_before_the_first_final_step_leaves_everything_as_it_was() {
                         assert_eq!(error_kind(&drive), ErrorKind::Failed, "{} step {index}", case.name);
                         drive.assert_unchanged();
                     }
-                    StepKind::Optional { .. } if !half_done => {
+                    StepKind::Optional { .. } | StepKind::Kept if !half_done => {
                         assert_eq!(drive.outcome(), &Outcome::Success, "{} step {index}", case.name);
                         assert!(
                             drive.warnings().iter().any(|line| line.contains("left out")),
@@ -161,8 +161,8 @@ fn a_failure_before_the_first_final_step_leaves_everything_as_it_was() {
                             case.name
                         );
                     }
-                    // What a final or optional step did half is not undone.
-                    StepKind::Final | StepKind::Optional { .. } => {}
+                    // What such a step did half is not undone.
+                    StepKind::Final | StepKind::Optional { .. } | StepKind::Kept => {}
                 }
             }
         }
@@ -183,7 +183,9 @@ fn an_undo_that_fails_is_recorded_and_the_undoing_goes_on() {
             let drive = Drive::run(&case, faults);
             assert_eq!(error_kind(&drive), ErrorKind::Failed);
             assert_eq!(drive.engine.cluster(), case.cluster.as_ref(), "{}", case.name);
-            assert_eq!(drive.job().failed_undos.len(), 1, "{}", case.name);
+            // More than one where an earlier step's undo needs the broken one: a guest that still runs on one node is
+            // not started on another.
+            assert!(!drive.job().failed_undos.is_empty(), "{}", case.name);
             let undone = drive.calls.iter().filter(|(step, _)| step.starts_with("undo-")).count();
             assert_eq!(undone, undoable.len(), "{}: all are tried", case.name);
         }

@@ -188,7 +188,7 @@ impl World {
                 return Ok(signed(node, fingerprint));
             }
             MasterCall::PendingWithdraw { node } => drop(self.signed.remove(node)),
-            MasterCall::PendingDeliver { node } => {
+            MasterCall::PendingDeliver { node, .. } => {
                 self.signed.get(node).ok_or("not signed")?;
             }
             MasterCall::CertificateRenew { node } => {

@@ -4,11 +4,13 @@ use std::{
     collections::BTreeSet,
     fs, io,
     path::PathBuf,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use muster_core::names::NodeName;
-use muster_proto::transport::{Connections, IdentityKind, Peer, PrivateKeyPem};
+use muster_proto::transport::{
+    Connections, FileError, IdentityKind, MODE_PRIVATE, Peer, PrivateKeyPem, write_atomic,
+};
 use tokio::{
     sync::{RwLock, RwLockReadGuard, watch},
     task::JoinError,
@@ -26,14 +28,17 @@ use crate::CallError;
 /// Everybody may pass through the state directory on the way to the facts.
 const STATE_DIR_MODE: u32 = 0o755;
 
+/// The file, in the node's directory, that says whose calls are journaled.
+const CALLS_CLUSTER: &str = "calls/cluster";
+
 /// Why the agent can't begin or do something.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AgentError {
-    /// A directory can't be made.
-    #[error("could not make directory {}", .path.display())]
+    /// A directory can't be made, or a file in it not used.
+    #[error("could not use {}", .path.display())]
     Directory {
-        /// The directory.
+        /// The directory or file.
         path: PathBuf,
         /// The cause.
         #[source]
@@ -57,6 +62,9 @@ pub enum AgentError {
     /// The calls' journal.
     #[error("the journal of calls can't be used")]
     Calls(#[from] CallError),
+    /// Another file can't be written.
+    #[error(transparent)]
+    File(#[from] FileError),
     /// A thread died.
     #[error("a task was given up")]
     Task(#[from] JoinError),
@@ -76,16 +84,10 @@ impl From<AgentError> for Status {
             | AgentError::Facts(_)
             | AgentError::Enrolment(_)
             | AgentError::Calls(_)
+            | AgentError::File(_)
             | AgentError::Task(_) => Status::internal(text),
         }
     }
-}
-
-/// What a node that is in no cluster was told by the master on its own host, which is making one.
-#[derive(Debug, Default)]
-struct Visitor {
-    cluster: Option<Uuid>,
-    name: Option<NodeName>,
 }
 
 /// The state of a node daemon.
@@ -96,7 +98,11 @@ pub struct Agent {
     facts: FactStore,
     backends: Arc<dyn Backends>,
     runs: Vec<Arc<dyn Runs>>,
-    visitor: Mutex<Visitor>,
+    /// The name that a node in no cluster was told by the master on its own host, which is making one.
+    name_told: Mutex<Option<NodeName>>,
+    /// The cluster whose calls are journaled, as the file `calls/cluster` keeps it. Locked while they are emptied, so
+    /// that of two first calls the second does not end the first.
+    calls_cluster: tokio::sync::Mutex<Option<Uuid>>,
     /// Read while a call is checked and begun, written while a master says hello: so no call of the master before can
     /// begin after its runs were ended.
     turn: RwLock<()>,
@@ -131,6 +137,10 @@ impl NodeLock {
             Err(error) => Err(failed(error.into())),
         }
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Runs file work on a thread for such.
@@ -170,6 +180,8 @@ impl Agent {
             facts.clear()?;
         }
         runs.extend(backends.runs());
+        let calls_cluster =
+            fs::read_to_string(folder.join(CALLS_CLUSTER)).ok().and_then(|text| text.parse().ok());
         Ok(Agent {
             config,
             members,
@@ -177,7 +189,8 @@ impl Agent {
             facts,
             backends,
             runs,
-            visitor: Mutex::default(),
+            name_told: Mutex::default(),
+            calls_cluster: tokio::sync::Mutex::new(calls_cluster),
             turn: RwLock::new(()),
             changes: watch::Sender::new(()),
             connections: Connections::default(),
@@ -235,11 +248,7 @@ impl Agent {
     /// The name by which the cluster knows this node; before there is a cluster, the one in the configuration.
     pub fn node_name(&self) -> NodeName {
         let member = self.membership().map(|member| member.name);
-        member.or_else(|| self.visitor().name.clone()).unwrap_or_else(|| self.config.name.clone())
-    }
-
-    fn visitor(&self) -> std::sync::MutexGuard<'_, Visitor> {
-        self.visitor.lock().unwrap_or_else(PoisonError::into_inner)
+        member.or_else(|| lock(&self.name_told).clone()).unwrap_or_else(|| self.config.name.clone())
     }
 
     /// Whether a call's epoch is still the newest: for calls that go on for long.
@@ -287,15 +296,13 @@ impl Agent {
 
     /// A cluster that is being made counts its jobs from 1, as the one did whose making was denied before.
     async fn receive_visitor(&self, cluster: Uuid) -> Result<(), AgentError> {
-        {
-            let mut visitor = self.visitor();
-            if visitor.cluster == Some(cluster) {
-                return Ok(());
-            }
-            *visitor = Visitor { cluster: Some(cluster), name: None };
+        let mut calls_cluster = self.calls_cluster.lock().await;
+        if *calls_cluster == Some(cluster) {
+            return Ok(());
         }
+        *lock(&self.name_told) = None;
         self.end_others(BTreeSet::new()).await;
-        self.forget_calls().await
+        self.forget_calls(&mut calls_cluster, cluster).await
     }
 
     /// A master says hello: it is taken or refused, and all runs end but those of its jobs.
@@ -321,7 +328,7 @@ impl Agent {
 
     async fn take_name(self: &Arc<Self>, name: NodeName) -> Result<(), AgentError> {
         if self.membership().is_none() {
-            self.visitor().name = Some(name);
+            *lock(&self.name_told) = Some(name);
             return Ok(());
         }
         let agent = Arc::clone(self);
@@ -339,10 +346,14 @@ impl Agent {
         futures::future::join_all(ends).await.into_iter().sum()
     }
 
-    async fn forget_calls(&self) -> Result<(), AgentError> {
+    /// Empties the journals; from now on they hold the calls of `cluster`.
+    async fn forget_calls(&self, calls_cluster: &mut Option<Uuid>, cluster: Uuid) -> Result<(), AgentError> {
         for runs in &self.runs {
             runs.clear().await?;
         }
+        let path = self.config.node_dir().join(CALLS_CLUSTER);
+        blocking(move || write_atomic(&path, cluster.to_string().as_bytes(), MODE_PRIVATE)).await?;
+        *calls_cluster = Some(cluster);
         Ok(())
     }
 
@@ -412,7 +423,7 @@ impl Agent {
         key: PrivateKeyPem,
     ) -> Result<(), AgentError> {
         // Calls of a cluster that this host was in, or that was being made on it.
-        self.forget_calls().await?;
+        self.forget_calls(&mut *self.calls_cluster.lock().await, cluster).await?;
         let holder = Holder { cluster, node: Some(node) };
         // Short file work, once in the life of a node.
         let stored = self.credentials.store(ca_pem, certificate_pem, key, holder)?;
@@ -433,11 +444,14 @@ impl Agent {
             Enrolment::remove(&agent.enrolment_path())?;
             agent.credentials.clear()?;
             agent.facts.clear()?;
+            let calls = agent.config.node_dir().join(CALLS_CLUSTER);
+            files::remove(&calls).map_err(|source| AgentError::Directory { path: calls, source })?;
             Ok::<_, AgentError>(())
         })
         .await?;
-        *self.visitor() = Visitor::default();
-        self.forget_calls().await?;
+        // The next cluster's first call empties the journals, also should it have this one's uuid.
+        *self.calls_cluster.lock().await = None;
+        *lock(&self.name_told) = None;
         tracing::info!("this host left its cluster");
         Ok(())
     }

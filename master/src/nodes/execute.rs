@@ -67,7 +67,7 @@ impl NodeClient {
         on_progress: Option<&OnProgress>,
     ) -> Result<CallAnswer, CallError> {
         request.context = Some(self.inner.shared.context());
-        let error = |status| self.inner.shared.error(&status);
+        let error = |status| self.inner.shared.error_after(link.idle(), &status);
         let mut events = link.node().execute(request).await.map_err(error)?.into_inner();
         loop {
             let Some(event) = events.message().await.map_err(error)? else {

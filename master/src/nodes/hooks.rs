@@ -135,7 +135,7 @@ impl NodeClient {
     ) -> Result<NodeAnswer, CallError> {
         self.facts_before_hooks(link).await?;
         request.context = Some(self.inner.shared.context());
-        let error = |status| self.inner.shared.error(&status);
+        let error = |status| self.inner.shared.error_after(link.idle(), &status);
         let mut events = link.hooks().run_hooks(request).await.map_err(error)?.into_inner();
         loop {
             let Some(event) = events.message().await.map_err(error)? else {

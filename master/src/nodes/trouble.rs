@@ -1,6 +1,6 @@
 //! Tells a node that was not reached from one that answered "no", and puts both into words.
 
-use std::error::Error;
+use std::{error::Error, time::Duration};
 
 use muster_proto::transport::{describe, dial_error, unanswered};
 use tonic::{Code, Status};
@@ -34,8 +34,13 @@ pub enum CallError {
 impl Shared {
     /// The error behind a status; a lost office is reported at once, whatever the call was.
     pub(super) fn error(&self, status: &Status) -> CallError {
+        self.error_after(Duration::ZERO, status)
+    }
+
+    /// The same for a call on whose connection nothing was heard for so long.
+    pub(super) fn error_after(&self, quiet: Duration, status: &Status) -> CallError {
         if not_reached(status) {
-            return CallError::NotReached(self.lost_words(status));
+            return CallError::NotReached(self.lost_words(quiet, status));
         }
         let message = describe(status);
         if status.code() == Code::FailedPrecondition && message.starts_with(EPOCH_PREFIX) {
@@ -45,16 +50,20 @@ impl Shared {
         CallError::Refused { code: status.code(), message }
     }
 
-    fn lost_words(&self, status: &Status) -> String {
+    fn lost_words(&self, quiet: Duration, status: &Status) -> String {
         if status.code() == Code::Unauthenticated && !unanswered(status) {
             return format!("the node refused this master's certificate: {}", status.message());
         }
         if dial_error(status).is_none() {
             let outermost: &(dyn Error + 'static) = status;
             let mut causes = std::iter::successors(Some(outermost), |error| (**error).source());
-            if causes.any(|error| error.to_string().contains("keep-alive timed out")) {
-                let limit = words(self.limits().keepalive.limit);
-                return format!("connection lost: no answer to pings for {limit}");
+            let limit = self.limits().keepalive.limit;
+            // Calls in the middle of their answer only hear that the connection is gone.
+            let given_up = |text: String| {
+                text.contains("keep-alive timed out") || text.contains("broken pipe") && quiet >= limit
+            };
+            if causes.any(|error| given_up(error.to_string())) {
+                return format!("connection lost: no answer to pings for {}", words(limit));
             }
             if broken_off(status) {
                 return "connection lost: the answer broke off".to_owned();

@@ -116,7 +116,8 @@ impl NodeClient {
         link: &Link,
         states: &mut Streaming<v1::NodeState>,
     ) -> Result<Arc<v1::NodeState>, CallError> {
-        let state = states.message().await.map_err(|status| self.inner.shared.error(&status))?;
+        let error = |status| self.inner.shared.error_after(link.idle(), &status);
+        let state = states.message().await.map_err(error)?;
         // A daemon that ends the stream is about to end itself.
         let state =
             state.ok_or_else(|| CallError::NotReached("connection lost: the answer broke off".to_owned()))?;

@@ -123,8 +123,10 @@ pub enum StoreError {
         /// The newest format known.
         known: u32,
     },
-    /// A record is not what was written.
-    #[error("record {key} of the store {path} is damaged: restore the file from a backup")]
+    /// A record is not what was written. The log beside the file would be applied to a backup that is put in its place.
+    #[error(
+        "record {key} of the store {path} is damaged: remove {path}-wal and restore {path} from a backup"
+    )]
     DamagedRecord {
         /// The file.
         path: PathBuf,
@@ -132,7 +134,7 @@ pub enum StoreError {
         key: String,
     },
     /// The file as a whole is not what was written.
-    #[error("the store {path} is damaged ({what}): restore the file from a backup")]
+    #[error("the store {path} is damaged ({what}): remove {path}-wal and restore {path} from a backup")]
     Damaged {
         /// The file.
         path: PathBuf,

@@ -33,7 +33,7 @@ pub(super) fn sources(extension: &str) -> Vec<Source> {
             test_files.iter().any(|test| module == test || module.starts_with(&format!("{test}/")));
         let in_test_folder =
             source.path.starts_with("tests/it/") || source.path.split('/').nth(1) == Some("tests");
-        source.is_test = declared || in_test_folder;
+        source.is_test = declared || in_test_folder || module.ends_with("_tests");
     }
     found
 }
