@@ -26,7 +26,14 @@ say() {
 expect() {
     wanted=$1
     shift
-    printf '\033[36m$ %s\033[0m\n' "$*"
+    line=
+    for word in "$@"; do
+        case $word in
+        *' '*) line="$line '$word'" ;;
+        *) line="$line $word" ;;
+        esac
+    done
+    printf '\033[36m$%s\033[0m\n' "$line"
     code=0
     "$@" || code=$?
     [ "$code" = "$wanted" ] || {

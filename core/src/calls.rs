@@ -242,6 +242,32 @@ impl Call {
         }
     }
 
+    /// The disk file, export or guest that a node's call is about.
+    pub fn file(&self) -> Option<Uuid> {
+        match self {
+            Call::Node(_, call) => match call {
+                NodeCall::DiskCreate { disk, .. } | NodeCall::DiskRemove { disk } => Some(*disk),
+                NodeCall::GuestStart { guest, .. } => Some(guest.uuid),
+                NodeCall::GuestStop { instance, .. } => Some(*instance),
+                NodeCall::ExportStage { export }
+                | NodeCall::ExportPublish { export, .. }
+                | NodeCall::ExportRemove { export } => Some(*export),
+            },
+            Call::Master(_) => None,
+        }
+    }
+
+    /// Whether this call must not be made after that one failed: a guest is not started while it may still run elsewhere.
+    pub fn unsafe_after(&self, failed: &Call) -> bool {
+        match (self, failed) {
+            (
+                Call::Node(here, NodeCall::GuestStart { guest, .. }),
+                Call::Node(there, NodeCall::GuestStop { instance, .. }),
+            ) => guest.uuid == *instance && here != there,
+            (Call::Node(..) | Call::Master(_), Call::Node(..) | Call::Master(_)) => false,
+        }
+    }
+
     /// The node that the call is about, where there is one.
     pub fn node(&self) -> Option<&NodeName> {
         match self {
@@ -282,14 +308,18 @@ impl NodeCall {
 impl MasterCall {
     fn text(&self) -> String {
         match self {
-            MasterCall::CopyImage { from_node, to_node, .. } => format!("copy image from {from_node} to {to_node}"),
+            MasterCall::CopyImage { from_node, to_node, .. } => {
+                format!("copy image from {from_node} to {to_node}")
+            }
             MasterCall::CaCreate { .. } => "make the certificate authority".to_owned(),
             MasterCall::CaRemove => "remove the certificate authority".to_owned(),
             MasterCall::LocalNodeSign { node, .. } => format!("sign local node {node}"),
             MasterCall::LocalNodeLeave => "make the local node forget the cluster".to_owned(),
             MasterCall::PendingSign { node, .. } => format!("sign certificate of {node}"),
             MasterCall::PendingWithdraw { node } => format!("withdraw certificate of {node}"),
-            MasterCall::PendingDeliver { node, .. } => format!("wait for {node} to serve with its certificate"),
+            MasterCall::PendingDeliver { node, .. } => {
+                format!("wait for {node} to serve with its certificate")
+            }
             MasterCall::CertificateRenew { node } => format!("renew certificate of {node}"),
             MasterCall::ClientSign { .. } => "sign client certificate".to_owned(),
             MasterCall::NodeLeave { node, .. } => format!("make {node} forget the cluster"),

@@ -124,6 +124,22 @@ pub enum Touched {
     Nothing,
 }
 
+impl Touched {
+    /// The node whose record it is.
+    pub fn node(&self) -> Option<&NodeName> {
+        match self {
+            Touched::Node(name) => Some(name),
+            Touched::Globals
+            | Touched::Instance(_)
+            | Touched::Export(_)
+            | Touched::Client(_)
+            | Touched::Cleanup(_)
+            | Touched::All
+            | Touched::Nothing => None,
+        }
+    }
+}
+
 impl Edit {
     /// Fills in what only a step's output knows (a fingerprint, a path).
     pub fn fill(&mut self, outputs: &[Output]) {
@@ -203,7 +219,8 @@ impl Edit {
             }
             Edit::InstanceRemove { instance } => drop(cluster.instances.remove(&instance)),
             Edit::CopySet { instance, disk, mirror, state } => {
-                let copies = cluster.instances.get_mut(&instance).into_iter().flat_map(|i| i.disks.iter_mut());
+                let copies =
+                    cluster.instances.get_mut(&instance).into_iter().flat_map(|i| i.disks.iter_mut());
                 let copies = copies.filter(|d| d.name == disk).flat_map(|d| d.mirrors.iter_mut());
                 for copy in copies.filter(|m| m.id == mirror) {
                     copy.state = state;

@@ -330,7 +330,10 @@ mod tests {
             for index in 0..model.len() {
                 let free = model[..index].iter().all(|(_, earlier, _)| {
                     model[index].1.iter().all(|(name, mode)| {
-                        earlier.0.get(name).is_none_or(|theirs| (mode, *theirs) == (LockMode::Shared, LockMode::Shared))
+                        earlier
+                            .0
+                            .get(name)
+                            .is_none_or(|theirs| (mode, *theirs) == (LockMode::Shared, LockMode::Shared))
                     })
                 });
                 if free && !model[index].2 {

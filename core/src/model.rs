@@ -55,7 +55,8 @@ impl From<CleanupId> for String {
 impl TryFrom<String> for CleanupId {
     type Error = String;
     fn try_from(text: String) -> Result<Self, String> {
-        let parsed = text.split_once('.').and_then(|(job, index)| Some((job.parse().ok()?, index.parse().ok()?)));
+        let parsed =
+            text.split_once('.').and_then(|(job, index)| Some((job.parse().ok()?, index.parse().ok()?)));
         let (job, index) = parsed.ok_or_else(|| format!("{text:?} is no cleanup id"))?;
         Ok(CleanupId { job, index })
     }

@@ -12,7 +12,7 @@ use muster_core::{
     locks::Blocked,
     model::Cluster,
     names::NodeName,
-    ops::{Fresh, FRESH_UUIDS, Op, PendingNode},
+    ops::{FRESH_UUIDS, Fresh, Op, PendingNode},
 };
 use uuid::Uuid;
 
@@ -119,6 +119,16 @@ impl Released {
     }
 }
 
+/// What a store holds for a driver.
+pub struct Loaded {
+    /// The configuration.
+    pub cluster: Option<Cluster>,
+    /// All jobs.
+    pub jobs: Vec<Job>,
+    /// The epoch that this master took; none without a cluster.
+    pub epoch: Option<u64>,
+}
+
 /// The driver.
 pub struct Driver<S, C, I> {
     engine: Engine,
@@ -139,16 +149,8 @@ pub struct Driver<S, C, I> {
 
 impl<S: Store, C: Clock, I: Ids> Driver<S, C, I> {
     /// A driver over what the store holds; what was going goes on with the first flush.
-    pub fn new(
-        local: NodeName,
-        cluster: Option<Cluster>,
-        jobs: Vec<Job>,
-        store: S,
-        clock: C,
-        ids: I,
-        failpoints: Failpoints,
-        epoch: Option<u64>,
-    ) -> Self {
+    pub fn new(local: NodeName, loaded: Loaded, store: S, clock: C, ids: I, failpoints: Failpoints) -> Self {
+        let Loaded { cluster, jobs, epoch } = loaded;
         let next_job = jobs.iter().map(Job::id).max().unwrap_or(0) + 1;
         let named = jobs.iter().filter(|job| !job.submission.request_id.is_empty());
         let requests = named.map(|job| (job.submission.request_id.clone(), job.id())).collect();
@@ -193,7 +195,8 @@ impl<S: Store, C: Clock, I: Ids> Driver<S, C, I> {
             }
             Command::Waiting(reply) => {
                 let waiting = self.engine.jobs().filter(|job| !job.done() && job.started_ms.is_none());
-                let waiting = waiting.map(|job| (job.id(), self.engine.locks().waits_for(job.id()))).collect();
+                let waiting =
+                    waiting.map(|job| (job.id(), self.engine.locks().waits_for(job.id()))).collect();
                 self.released.replies.push(Box::new(move || reply(waiting)));
             }
             Command::HandOver(successor, reply) => self.hand_over(successor, reply),
@@ -334,7 +337,11 @@ impl<S: Store, C: Clock, I: Ids> Driver<S, C, I> {
             (true, None) => {
                 self.input(Input::Cancel(job));
                 let done = self.engine.job(job).is_some_and(Job::done);
-                Ok(if done { format!("job {job} is canceled") } else { format!("job {job} is being canceled") })
+                Ok(if done {
+                    format!("job {job} is canceled")
+                } else {
+                    format!("job {job} is being canceled")
+                })
             }
         };
         self.released.replies.push(Box::new(move || reply(answer)));
@@ -346,8 +353,10 @@ fn committed(job: &Job) -> bool {
     use muster_core::engine::Phase;
     match &job.phase {
         Phase::Cleaning { .. } | Phase::PostHooks { .. } => true,
-        Phase::Waiting | Phase::PreHooks { .. } | Phase::Running { .. } | Phase::Undoing { .. } | Phase::Done { .. } => {
-            false
-        }
+        Phase::Waiting
+        | Phase::PreHooks { .. }
+        | Phase::Running { .. }
+        | Phase::Undoing { .. }
+        | Phase::Done { .. } => false,
     }
 }

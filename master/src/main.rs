@@ -60,11 +60,8 @@ fn run(arguments: Arguments) -> Result<(), Box<dyn std::error::Error>> {
     let config = Config::load(arguments.config.as_deref())?;
     logging::init(arguments.log_format, config.log.as_deref())?;
     let failpoints = Failpoints::from_env()?;
-    let start = Start {
-        standby: arguments.standby,
-        resume: arguments.resume,
-        accept_loss: arguments.accept_loss,
-    };
+    let start =
+        Start { standby: arguments.standby, resume: arguments.resume, accept_loss: arguments.accept_loss };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
         let result: Result<(), StartError> = muster_master::serve::run(config, start, failpoints).await;

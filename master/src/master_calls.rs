@@ -77,7 +77,11 @@ async fn renew(master: &Master, client: &NodeClient, node: &NodeName, uuid: Uuid
     }
     let ca = master.authority.certificate_pem().map_err(words)?;
     client.install_certificate(&signed.pem, &ca).await.map_err(words)?;
-    Ok(Output { node: Some(node.clone()), fingerprint: Some(signed.fingerprint.to_string()), ..Output::default() })
+    Ok(Output {
+        node: Some(node.clone()),
+        fingerprint: Some(signed.fingerprint.to_string()),
+        ..Output::default()
+    })
 }
 
 /// Renews a member's certificate and sees that the node serves with it.
@@ -101,7 +105,8 @@ async fn pending_sign(master: &Master, node: NodeName, uuid: Uuid) -> Result<Out
 
 /// Waits until the new node serves with its certificate.
 async fn pending_deliver(master: &Master, node: &NodeName, address: SocketAddr) -> Result<Output, Failure> {
-    let signed = master.enrolment.list().into_iter().find(|host| host.name == *node).and_then(|host| host.signed);
+    let signed =
+        master.enrolment.list().into_iter().find(|host| host.name == *node).and_then(|host| host.signed);
     let signed = signed.ok_or_else(|| format!("{node} has no certificate to fetch"))?;
     let fingerprints: [Fingerprint; 1] = [signed.fingerprint.to_string()];
     let client = master.nodes.provisional(node.clone(), address, signed.node, &fingerprints);
@@ -124,7 +129,12 @@ async fn pending_deliver(master: &Master, node: &NodeName, address: SocketAddr) 
     }
 }
 
-async fn client_sign(master: &Master, uuid: Uuid, role: ClientRole, csr_hex: &str) -> Result<Output, Failure> {
+async fn client_sign(
+    master: &Master,
+    uuid: Uuid,
+    role: ClientRole,
+    csr_hex: &str,
+) -> Result<Output, Failure> {
     let csr = hex::bytes_of(csr_hex).ok_or("the signing request is no hexadecimal text")?;
     let unrecorded = master.authority.sign_client(&csr, uuid, role, wall_ms()).map_err(words)?;
     let signed = unrecorded.record(&master.commands, Batch::default()).await.map_err(words)?;

@@ -2,20 +2,23 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use muster_core::{edit::Touched, model::Cluster};
+use muster_core::{edit::Touched, model::Cluster, names::NodeName};
 use muster_proto::transport::TlsState;
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
 use crate::{
     ca::CaError,
-    driver::{Driver, EPOCH_FIRST},
+    driver::{Driver, EPOCH_FIRST, Loaded},
     failpoint::{Failpoints, UnknownFailpoint},
     master::{Master, Standing},
     nodes::Office,
     serve,
     shell::{self, RandomIds, SystemClock, wall_ms},
-    store::{Batch, ClusterRecordError, MasterStore, RecordWriter, Records, Store, StoreError, ValueError, cluster_from, decode, encode, keys},
+    store::{
+        Batch, ClusterRecordError, MasterStore, RecordWriter, Records, Store, StoreError, ValueError,
+        cluster_from, decode, encode, keys,
+    },
 };
 
 /// How the daemon was started.
@@ -118,23 +121,18 @@ pub(crate) async fn activate(
         enter(master, cluster, next)?;
         let stale = master.enrolment.load(cluster, &records)?;
         store.commit(&Batch { deletes: stale, ..Batch::default() })?;
+        accept_renewals(master, cluster.nodes.keys());
         let path = store.path().display().to_string();
         check_serial(master, cluster, path, start.accept_loss).await?;
     }
-    let driver = Driver::new(
-        master.config.name.clone(),
-        cluster.clone(),
-        jobs,
-        store,
-        SystemClock::default(),
-        RandomIds,
-        failpoints,
-        epoch,
-    );
+    let loaded = Loaded { cluster: cluster.clone(), jobs, epoch };
+    let driver =
+        Driver::new(master.config.name.clone(), loaded, store, SystemClock::default(), RandomIds, failpoints);
     let (commands, waiting) = mpsc::channel(shell::COMMANDS_MAX);
     master.commands.set(Some(commands));
     master.set_standing(if cluster.is_some() { Standing::Active } else { Standing::NoCluster });
-    shell::start(driver, waiting, master.clone()).map_err(|source| system("start the driver's thread", source))?;
+    shell::start(driver, waiting, master.clone())
+        .map_err(|source| system("start the driver's thread", source))?;
     if cluster.is_some() {
         serve::open_tcp(master).await?;
     }
@@ -208,6 +206,13 @@ async fn check_serial(
     Ok(())
 }
 
+/// Dials nodes by all certificates that are accepted of them: one of a renewal that was not committed counts too.
+fn accept_renewals<'a>(master: &Master, names: impl Iterator<Item = &'a NodeName>) {
+    for name in names {
+        master.nodes.accept(name, master.pins.of_node(name));
+    }
+}
+
 /// Follows a commit that is durable: who is accepted, who is dialled, what nodes are told.
 pub(crate) async fn configuration_changed(master: &Arc<Master>, touched: &BTreeSet<Touched>) {
     let cluster = master.view.cluster();
@@ -226,6 +231,7 @@ pub(crate) async fn configuration_changed(master: &Arc<Master>, touched: &BTreeS
     master.pins.apply(Some(&cluster), touched);
     settled.extend(master.enrolment.follow(Some(&cluster), touched));
     master.nodes.update(&cluster);
+    accept_renewals(master, touched.iter().filter_map(Touched::node));
     if !settled.is_empty() {
         let master = master.clone();
         tokio::runtime::Handle::current().spawn(async move {
@@ -245,4 +251,3 @@ fn leave(master: &Master) {
     master.close_tcp();
     master.set_standing(Standing::NoCluster);
 }
-

@@ -42,9 +42,9 @@ const A_LOCK: &str = "no holder of this lock panics";
 /// When it can't begin to serve, or can't go on.
 pub async fn run(config: Config, start: Start, failpoints: Failpoints) -> Result<(), StartError> {
     let directory = config.state_dir.join("master");
-    for folder in [&directory, &config.run_dir] {
-        std::fs::create_dir_all(folder).map_err(|error| system(&format!("make {}", folder.display()), error))?;
-    }
+    make_folder(&config.state_dir, 0o755)?;
+    make_folder(&config.run_dir, 0o755)?;
+    make_folder(&directory, 0o700)?;
     let mut store = MasterStore::open(&directory.join("cluster.db"))?;
     let records = store.load()?;
     let cluster = cluster_from(&records)?;
@@ -64,7 +64,9 @@ pub async fn run(config: Config, start: Start, failpoints: Failpoints) -> Result
     if standby {
         master.set_standing(Standing::Standby);
         master.keep_store(store, failpoints);
-    } else if let (OfficeRecord::Retired { successor }, false) = (office::office_record(&records)?, start.resume) {
+    } else if let (OfficeRecord::Retired { successor }, false) =
+        (office::office_record(&records)?, start.resume)
+    {
         tracing::warn!(successor, "this host gave the office away and does not execute jobs");
         master.retire(successor, store, failpoints);
         if let Some(cluster) = &cluster {
@@ -94,6 +96,18 @@ pub async fn run(config: Config, start: Start, failpoints: Failpoints) -> Result
     }
 }
 
+/// Makes a folder and those above it; one that is there stays as it is.
+fn make_folder(path: &std::path::Path, mode: u32) -> Result<(), StartError> {
+    use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+    let failed = |error| system(&format!("make {}", path.display()), error);
+    if path.is_dir() {
+        return Ok(());
+    }
+    std::fs::DirBuilder::new().recursive(true).mode(0o755).create(path).map_err(failed)?;
+    // The umask took from the mode what others may do.
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).map_err(failed)
+}
+
 async fn wait_for_end(master: &Master) -> Result<(), StartError> {
     let signal = |kind| unix::signal(kind).map_err(|error| system("listen for signals", error));
     let mut terminate = signal(unix::SignalKind::terminate())?;
@@ -107,7 +121,11 @@ async fn wait_for_end(master: &Master) -> Result<(), StartError> {
     Ok(())
 }
 
-fn make_master(config: Config, directory: &std::path::Path, cluster: Option<Uuid>) -> Result<Arc<Master>, StartError> {
+fn make_master(
+    config: Config,
+    directory: &std::path::Path,
+    cluster: Option<Uuid>,
+) -> Result<Arc<Master>, StartError> {
     let connections = Connections::default();
     let view = Arc::new(View::default());
     let commands = CommandSlot::default();
@@ -128,7 +146,9 @@ fn make_master(config: Config, directory: &std::path::Path, cluster: Option<Uuid
             let (stop, lost) = (stop.clone(), lost.clone());
             Arc::new(move |reason| {
                 tracing::error!(reason, "this master is no longer in office");
-                lost.lock().expect(A_LOCK).get_or_insert(format!("this master is no longer in office: {reason}"));
+                lost.lock()
+                    .expect(A_LOCK)
+                    .get_or_insert(format!("this master is no longer in office: {reason}"));
                 stop.cancel();
             })
         },

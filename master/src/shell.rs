@@ -214,7 +214,8 @@ async fn execute(master: Arc<Master>, id: CallId, call: Call) {
     };
     let answer: CallAnswer = match call {
         Call::Node(node, call) => {
-            let answer = master.nodes().execute(&node, &wire_id(&master, &id), id.job, &call, Some(&progress)).await;
+            let answer =
+                master.nodes().execute(&node, &wire_id(&master, &id), id.job, &call, Some(&progress)).await;
             if matches!(call, NodeCall::GuestStart { .. } | NodeCall::GuestStop { .. }) {
                 // Whoever is told of the job's end sees its effect in the next list.
                 master.nodes().refresh_live(std::slice::from_ref(&node)).await;

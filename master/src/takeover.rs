@@ -23,7 +23,10 @@ use muster_proto::{
     transport::{
         ClientTls, Expect, Identity, IdentityKind, Peer, PrivateKeyPem, TlsState, connect_tls, describe,
     },
-    v1::{self, hand_over_part::Part, master_service_client::MasterServiceClient, master_service_server::MasterService},
+    v1::{
+        self, hand_over_part::Part, master_service_client::MasterServiceClient,
+        master_service_server::MasterService,
+    },
 };
 use tokio::sync::oneshot;
 use tonic::{Request, Response, Status};
@@ -63,6 +66,7 @@ impl Master {
         self.commands.set(None);
         self.keep_store(store, failpoints);
         self.nodes.clear();
+        self.enrolment.clear();
         self.set_standing(Standing::Retired { successor });
     }
 }
@@ -89,7 +93,8 @@ impl MasterService for Masters {
         let records = answer.await.map_err(|_| Status::unavailable("the master is stopping"))?;
         let records = records.map_err(Status::failed_precondition)?;
         tracing::warn!(%successor, "the office is given away");
-        let (certificate_pem, key) = master.authority.material().map_err(|e| Status::internal(describe(&e)))?;
+        let (certificate_pem, key) =
+            master.authority.material().map_err(|e| Status::internal(describe(&e)))?;
         let end = v1::HandOverEnd {
             records: u64::try_from(records.len()).unwrap_or(u64::MAX),
             serial: cluster.serial,
@@ -101,7 +106,9 @@ impl MasterService for Masters {
             .map(|(key, value)| Part::Record(v1::StoreRecord { key, value }))
             .chain([Part::Ca(ca), Part::End(end)])
             .map(|part| Ok(v1::HandOverPart { part: Some(part) }));
-        Ok(Response::new(Box::pin(futures::stream::iter(parts).ready_chunks(PARTS_MAX).flat_map(futures::stream::iter))))
+        Ok(Response::new(Box::pin(
+            futures::stream::iter(parts).ready_chunks(PARTS_MAX).flat_map(futures::stream::iter),
+        )))
     }
 
     async fn take_back(
@@ -109,7 +116,8 @@ impl MasterService for Masters {
         request: Request<v1::TakeBackRequest>,
     ) -> Result<Response<v1::TakeBackResponse>, Status> {
         let master = &self.0;
-        let cluster = master.view.cluster().ok_or_else(|| Status::failed_precondition("there is no cluster here"))?;
+        let cluster =
+            master.view.cluster().ok_or_else(|| Status::failed_precondition("there is no cluster here"))?;
         let Standing::Retired { successor } = master.standing() else {
             return Ok(Response::new(v1::TakeBackResponse {}));
         };
@@ -178,9 +186,8 @@ pub(crate) fn forget(store: &mut MasterStore) -> Result<(), StartError> {
 
 /// A standby takes the old master's state and becomes the driver; the job is submitted next.
 pub(crate) async fn begin(master: &Arc<Master>) -> Result<(), Status> {
-    let mut aside = master
-        .take_store()
-        .ok_or_else(|| Status::failed_precondition("a takeover is going on already"))?;
+    let mut aside =
+        master.take_store().ok_or_else(|| Status::failed_precondition("a takeover is going on already"))?;
     let taken = tokio::time::timeout(HAND_OVER_LIMIT, fetch(master)).await;
     let taken = taken.unwrap_or_else(|_| Err("the old master did not send its state in time".to_owned()));
     let (records, ca) = match taken {
@@ -222,12 +229,15 @@ fn own_identity(master: &Master) -> Result<(TlsState, SocketAddr), String> {
     Ok((tls, SocketAddr::new(address, master.config.listen.port())))
 }
 
-async fn client(master: &Master) -> Result<(MasterServiceClient<tonic::transport::Channel>, Identity), String> {
+async fn client(
+    master: &Master,
+) -> Result<(MasterServiceClient<tonic::transport::Channel>, Identity), String> {
     let (tls, address) = own_identity(master)?;
     let identity = tls.identity();
     let expect = Expect::Master { cluster: identity.cluster };
     let channel = connect_tls(address, &ClientTls::new(&tls, expect)).await;
-    let channel = channel.map_err(|error| format!("could not reach the old master at {address}: {}", describe(&error)))?;
+    let channel = channel
+        .map_err(|error| format!("could not reach the old master at {address}: {}", describe(&error)))?;
     Ok((MasterServiceClient::new(channel), identity))
 }
 
@@ -238,7 +248,8 @@ async fn fetch(master: &Master) -> Result<(Records, v1::CaMaterial), String> {
         cluster_uuid: identity.cluster.to_string(),
         successor: master.config.name.to_string(),
     };
-    let refused = |status: Status| format!("the old master did not give the office away: {}", status.message());
+    let refused =
+        |status: Status| format!("the old master did not give the office away: {}", status.message());
     let mut parts = client.hand_over(request).await.map_err(refused)?.into_inner();
     let (mut records, mut ca) = (Records::new(), None);
     while let Some(part) = parts.message().await.map_err(refused)? {

@@ -320,6 +320,7 @@ impl Drop for Cluster {
 }
 
 impl Cluster {
+    #[expect(clippy::print_stderr, reason = "what a failed test shows")]
     fn print_logs(&self) {
         let Ok(entries) = fs::read_dir(self.dir()) else { return };
         let mut paths: Vec<PathBuf> =

@@ -6,9 +6,12 @@ use std::fs;
 use std::process::Command;
 
 use muster_proto::v1;
+use muster_proto::v1::job_service_client::JobServiceClient;
+use muster_proto::v1::operation_service_client::OperationServiceClient;
+use muster_tests::rpc;
 
 use crate::ask::is_ended;
-use crate::cluster::{Cluster, STATE_LIMIT, devcluster_program, run, start, wait_until};
+use crate::cluster::{Cluster, devcluster_program, run, wait_for};
 
 /// The names, one a line; a word after the name is its description.
 fn names() -> Vec<String> {
@@ -19,52 +22,54 @@ fn names() -> Vec<String> {
     text.lines().filter_map(first_word).collect()
 }
 
-/// What is submitted while a failpoint is armed: together it passes every point of the engine.
-fn workload(round: usize) -> Vec<String> {
+/// What is submitted while a failpoint is armed; together it passes every point of the engine. The jobs of one line are submitted one
+/// after the other without waiting, and the next line builds on the last one.
+fn workload(round: usize) -> Vec<Vec<String>> {
     let name = format!("web{round}");
     vec![
-        format!("instance add -t mirror -n node1:node2 -s 8M -o none {name}"),
-        format!("instance modify -m 96 {name}"),
-        format!("backup export -n node2 {name}"),
-        format!("instance failover -f {name}"),
-        format!("instance shutdown {name}"),
-        // Denied by the script that `cluster_for_crashes` has put there.
-        format!("instance start {name}"),
+        vec![format!("instance add -t mirror -n node1:node2 -s 8M -o none {name}")],
+        // The second one has to wait for the first one's locks.
+        vec![format!("instance modify -m 96 {name}"), format!("instance modify -p 2 {name}")],
+        vec![format!("backup export -n node2 {name}")],
+        vec![format!("instance failover -f --ignore-consistency {name}")],
+        vec![format!("instance shutdown {name}")],
+        // Denied by a script.
+        vec![format!("instance start {name}")],
         // Fails at its last step, so that all before is undone.
-        format!("instance add -t file -n node3 -s 8M -o none broken{round}"),
-        format!("instance remove -f {name}"),
+        vec![format!("instance add -t file -n node3 -s 8M -o none broken{round}")],
+        vec![format!("instance remove -f {name}")],
     ]
 }
 
 fn cluster_for_crashes() -> Cluster {
     let cluster = Cluster::up(3);
     cluster.script(2, "instance-start-pre.d", "10-no", "exit 1");
+    // Long enough for the next submission to come in between.
+    cluster.script(1, "instance-modify-pre.d", "10-takes-a-while", "sleep 0.5");
     cluster.faults(3, "[guest_start]\nfail = \"no such machine\"\n");
     cluster
 }
 
 fn master_runs(cluster: &Cluster) -> bool {
-    cluster
-        .devcluster(&["status"])
-        .stdout
-        .lines()
-        .any(|line| line.starts_with("master\t") && line.ends_with("running"))
+    let status = cluster.devcluster(&["status"]).stdout;
+    status.lines().any(|line| line.starts_with("master\t") && line.ends_with("running"))
 }
 
-/// Submits one after the other until the master is gone; gives the ids that were printed.
-fn submit_until_death(cluster: &Cluster, lines: &[String]) -> Vec<u64> {
+/// Submits until the master is gone or all is done; gives the ids that were printed.
+fn submit_until_death(cluster: &Cluster, lines: &[Vec<String>]) -> Vec<u64> {
     let mut ids = Vec::new();
     for line in lines {
-        let args = format!("{line} --submit");
-        let output = start(cluster.gnt_command(&args.split_whitespace().collect::<Vec<_>>()), "").finish();
-        match output.stdout.trim().strip_prefix("JobID: ") {
-            Some(id) => ids.push(id.parse().unwrap()),
-            // The answer to a submission that died with the master is that nobody is there.
-            None => assert!(matches!(output.status.code(), Some(1 | 3)), "{output}"),
+        for command in line {
+            let output = cluster.gnt(&format!("{command} --submit"));
+            match output.stdout.trim().strip_prefix("JobID: ") {
+                Some(id) => ids.push(id.parse().unwrap()),
+                // The answer to a submission that died with the master is that nobody is there.
+                None => assert!(matches!(output.status.code(), Some(1 | 3)), "{output}"),
+            }
         }
-        let id = ids.last().copied();
-        // One job at a time: the next line builds on this one.
-        wait_until(STATE_LIMIT, || !master_runs(cluster) || id.is_none_or(|id| ended_or_gone(cluster, id)));
+        wait_for("jobs end or the master does", || {
+            !master_runs(cluster) || ids.iter().all(|id| ended(cluster, *id))
+        });
         if !master_runs(cluster) {
             break;
         }
@@ -72,9 +77,9 @@ fn submit_until_death(cluster: &Cluster, lines: &[String]) -> Vec<u64> {
     ids
 }
 
-fn ended_or_gone(cluster: &Cluster, id: u64) -> bool {
-    use muster_proto::v1::job_service_client::JobServiceClient;
-    let answer = muster_tests::rpc::ask(&cluster.socket(), |channel| async move {
+/// Whether the master says that the job has ended; a master that dies while it is asked says nothing.
+fn ended(cluster: &Cluster, id: u64) -> bool {
+    let answer = rpc::ask(&cluster.socket(), |channel| async move {
         JobServiceClient::new(channel).get_job(v1::GetJobRequest { id }).await
     });
     answer.is_ok_and(|job| is_ended(&job.into_inner()))
@@ -106,44 +111,82 @@ fn check_whole(cluster: &Cluster, point: &str) {
     cluster.gnt("cluster verify").exits(0);
 }
 
-#[test]
-fn no_job_is_lost_and_none_is_half_done_at_any_failpoint() {
+/// How often a point is passed before it kills: once, or with full counts up to three times.
+fn passes() -> std::ops::RangeInclusive<u32> {
+    1..=if std::env::var_os("MUSTER_TEST_LONG").is_some() { 3 } else { 1 }
+}
+
+/// How many tests share the points.
+const PARTS: usize = 4;
+
+/// Every point of this part kills the master once, and what is left is looked at after a restart.
+fn die_at_each_point_of_part(part: usize) {
     let points = names();
     assert!(points.len() >= 8, "submit, transitions, steps, commit, post: {points:?}");
     let cluster = cluster_for_crashes();
     let mut not_passed = Vec::new();
-    for (round, point) in points.iter().enumerate() {
-        cluster.devcluster(&["kill", "master"]).exits(0);
-        let mut armed = cluster.devcluster_command(&["start", "master"]);
-        armed.env("MUSTER_FAILPOINT", point);
-        // A point on the way to serving kills the master before it can be seen to serve.
-        let started = run(armed).status.success();
-        let ids = if started { submit_until_death(&cluster, &workload(round)) } else { Vec::new() };
-        if started && master_runs(&cluster) {
-            not_passed.push(point.clone());
-            continue;
-        }
-        cluster.devcluster(&["start", "master"]).exits(0);
-        let known: BTreeSet<u64> = cluster.jobs().iter().map(|job| job.id).collect();
-        for id in &ids {
-            assert!(known.contains(id), "job {id} was printed and is lost after a crash at {point}");
-        }
-        for id in known {
-            let job = cluster.job_end(id);
-            if job.status() == v1::JobStatus::Error {
-                let kind = job.error.as_ref().unwrap().kind();
-                assert_ne!(kind, v1::ErrorKind::Unspecified, "{point}: {job:#?}");
+    for (round, point) in points.iter().enumerate().filter(|(round, _)| round % PARTS == part) {
+        for pass in passes() {
+            let died =
+                die_at(&cluster, &format!("{point}:{pass}"), round * 10 + usize::try_from(pass).unwrap());
+            if !died && pass == 1 {
+                not_passed.push(point.clone());
             }
-            assert_eq!(job.failed_undos, [], "{point}");
         }
-        check_whole(&cluster, point);
     }
     assert_eq!(not_passed, Vec::<String>::new(), "no operation of the workload passes these points");
 }
 
+/// Whether the master died at the point.
+fn die_at(cluster: &Cluster, point: &str, round: usize) -> bool {
+    cluster.devcluster(&["kill", "master"]).exits(0);
+    let mut armed = cluster.devcluster_command(&["start", "master"]);
+    armed.env("MUSTER_FAILPOINT", point);
+    // A point on the way to serving kills the master before it can be seen to serve.
+    let started = run(armed).status.success();
+    let ids = if started { submit_until_death(cluster, &workload(round)) } else { Vec::new() };
+    if started && master_runs(cluster) {
+        return false;
+    }
+    cluster.devcluster(&["start", "master"]).exits(0);
+    let known: BTreeSet<u64> = cluster.jobs().iter().map(|job| job.id).collect();
+    for id in &ids {
+        assert!(known.contains(id), "job {id} was printed and is lost after a crash at {point}");
+    }
+    for id in known {
+        let job = cluster.job_end(id);
+        if job.status() == v1::JobStatus::Error {
+            let kind = job.error.as_ref().unwrap().kind();
+            assert_ne!(kind, v1::ErrorKind::Unspecified, "{point}: {job:#?}");
+        }
+        assert_eq!(job.failed_undos, [], "{point}");
+    }
+    check_whole(cluster, point);
+    true
+}
+
+#[test]
+fn no_job_is_lost_at_a_failpoint_of_the_first_part() {
+    die_at_each_point_of_part(0);
+}
+
+#[test]
+fn no_job_is_lost_at_a_failpoint_of_the_second_part() {
+    die_at_each_point_of_part(1);
+}
+
+#[test]
+fn no_job_is_lost_at_a_failpoint_of_the_third_part() {
+    die_at_each_point_of_part(2);
+}
+
+#[test]
+fn no_job_is_lost_at_a_failpoint_of_the_fourth_part() {
+    die_at_each_point_of_part(3);
+}
+
 #[test]
 fn a_repeated_submission_after_a_crash_is_one_job() {
-    use muster_proto::v1::operation_service_client::OperationServiceClient;
     let cluster = Cluster::up(1);
     let request = || v1::SubmitRequest {
         operation: Some(v1::Operation {
@@ -163,7 +206,7 @@ fn a_repeated_submission_after_a_crash_is_one_job() {
     };
     let submit = || {
         let request = request();
-        let answer = muster_tests::rpc::ask(&cluster.socket(), |channel| async move {
+        let answer = rpc::ask(&cluster.socket(), |channel| async move {
             OperationServiceClient::new(channel).submit(request).await
         });
         answer.unwrap().into_inner().job_id

@@ -1,6 +1,9 @@
 //! The black-box suites: `gnt` and other clients against real daemons, and the tidy checks of this repository.
 
-#![expect(clippy::unwrap_used, reason = "all of this crate is test code, helpers outside of test functions too")]
+#![expect(
+    clippy::unwrap_used,
+    reason = "all of this crate is test code, helpers outside of test functions too"
+)]
 
 mod ask;
 mod certificates;

@@ -26,7 +26,8 @@ CALL_LIMIT_S = 60
 def channel_of(args):
     """A channel to the master: by its local socket, or by TLS with a certificate of our own."""
     if args.target.startswith("unix:"):
-        return grpc.insecure_channel(args.target)
+        # Left to itself, this library sends the socket's path as the host's name, in a form that HTTP does not know.
+        return grpc.insecure_channel(args.target, [("grpc.default_authority", "localhost")])
     credentials = grpc.ssl_channel_credentials(
         root_certificates=Path(args.ca).read_bytes(),
         private_key=Path(args.key).read_bytes(),

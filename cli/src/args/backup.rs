@@ -4,7 +4,7 @@ use clap::Subcommand;
 
 use super::{
     common::{ListFlags, OperationFlags},
-    instance::NewInstance,
+    instance::{ImportedHardware, NewInstance},
     values,
 };
 
@@ -26,12 +26,12 @@ pub(crate) enum BackupVerb {
         operation: OperationFlags,
     },
     /// Make an instance from an export
-    #[command(
-        after_help = "Example: gnt-backup import -t file -n node1 -s 10G -m 1G -o none --src-node node2 web1"
-    )]
+    #[command(after_help = "Example: gnt-backup import -t file -n node1 --src-node node2 web1")]
     Import {
         #[command(flatten)]
         new: NewInstance,
+        #[command(flatten)]
+        hardware: ImportedHardware,
         /// The node that stores the export
         #[arg(long, value_name = "NODE", value_parser = values::node)]
         src_node: String,

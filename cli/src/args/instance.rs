@@ -18,6 +18,8 @@ pub(crate) enum InstanceVerb {
         #[command(flatten)]
         new: NewInstance,
         #[command(flatten)]
+        hardware: Hardware,
+        #[command(flatten)]
         operation: OperationFlags,
     },
     /// List instances with node, state and memory
@@ -150,7 +152,7 @@ pub(crate) enum InstanceVerb {
     },
 }
 
-/// What an instance is made with.
+/// What every new instance needs.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct NewInstance {
     /// The instance's name
@@ -162,6 +164,17 @@ pub(crate) struct NewInstance {
     /// Primary node and, for mirror, secondary node
     #[arg(short, long, value_name = "NODE[:NODE]", value_parser = values::placement)]
     pub(crate) node: Placement,
+    /// The instance's address
+    #[arg(short, long, value_name = "IP", value_parser = values::ip_or_none)]
+    pub(crate) ip: Option<IpChange>,
+    /// Leave it down
+    #[arg(long)]
+    pub(crate) no_start: bool,
+}
+
+/// What an instance made from nothing is given.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Hardware {
     /// Size of the first disk, sda
     #[arg(short = 's', long = "os-size", value_name = "SIZE", value_parser = values::size, allow_hyphen_values = true)]
     #[arg(required_if_eq_any([("disk_template", "file"), ("disk_template", "mirror"), ("disk_template", "remote_raid1"), ("disk_template", "drbd")]))]
@@ -175,15 +188,29 @@ pub(crate) struct NewInstance {
     /// Number of virtual processors
     #[arg(short = 'p', long, value_name = "COUNT", value_parser = values::count, default_value = "1", allow_hyphen_values = true)]
     pub(crate) vcpus: u32,
-    /// The instance's address
-    #[arg(short, long, value_name = "IP", value_parser = values::ip_or_none)]
-    pub(crate) ip: Option<IpChange>,
     /// OS definition; none makes empty disks
     #[arg(short = 'o', long = "os-type", value_name = "OS", value_parser = values::os)]
     pub(crate) os: String,
-    /// Leave it down
-    #[arg(long)]
-    pub(crate) no_start: bool,
+}
+
+/// What an instance made from an export is given; what is left out is taken from the export.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct ImportedHardware {
+    /// Size of the first disk, sda; default: as exported
+    #[arg(short = 's', long = "os-size", value_name = "SIZE", value_parser = values::size, allow_hyphen_values = true)]
+    pub(crate) disk_size: Option<u64>,
+    /// Size of the second disk, sdb; default: as exported
+    #[arg(long, value_name = "SIZE", value_parser = values::size, allow_hyphen_values = true)]
+    pub(crate) swap_size: Option<u64>,
+    /// Memory; default: as exported
+    #[arg(short, long, value_name = "SIZE", value_parser = values::size, allow_hyphen_values = true)]
+    pub(crate) memory: Option<u64>,
+    /// Number of virtual processors; default: as exported
+    #[arg(short = 'p', long, value_name = "COUNT", value_parser = values::count, allow_hyphen_values = true)]
+    pub(crate) vcpus: Option<u32>,
+    /// OS definition; default: as exported
+    #[arg(short = 'o', long = "os-type", value_name = "OS", value_parser = values::os)]
+    pub(crate) os: Option<String>,
 }
 
 /// Values of `--disk-template`.

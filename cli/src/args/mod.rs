@@ -22,7 +22,7 @@ pub(crate) use cluster::{
 };
 pub(crate) use common::{ConnectionFlags, ListFlags, OperationFlags};
 pub(crate) use hooks::HooksVerb;
-pub(crate) use instance::{InstanceVerb, NewInstance};
+pub(crate) use instance::{Hardware, ImportedHardware, InstanceVerb, NewInstance};
 pub(crate) use job::{JobStateFlags, JobVerb};
 pub(crate) use node::{NodeVerb, TokenVerb};
 pub(crate) use values::IpChange;

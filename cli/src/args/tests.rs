@@ -86,6 +86,7 @@ fn all_printed_forms_are_taken() {
         "gnt-instance replace-disks -n node3 web1",
         "gnt-backup export -n node2 --noshutdown web1",
         "gnt-backup import -t file -n node1 -s 1G -o none --src-node node2 --src-dir web1 web9",
+        "gnt-backup import -t mirror -n node1:node3 --src-node node2 web1",
         "gnt-backup list --node node1 --node node2 --json",
         "gnt-job list --running",
         "gnt-job info 17 18 --verbose",

@@ -18,9 +18,9 @@ pub(super) async fn run(connection: &ConnectionFlags, verb: BackupVerb) -> Resul
             let master = Master::connect(connection).await?;
             operation::run(&master, Operation::BackupExport(export), &operation).await
         }
-        BackupVerb::Import { new, src_node, src_dir, operation } => {
+        BackupVerb::Import { new, hardware, src_node, src_dir, operation } => {
             let export = src_dir.unwrap_or_else(|| new.name.clone());
-            let add = instance::add(new, Some(ImportSource { node: src_node, export }));
+            let add = instance::import(new, hardware, ImportSource { node: src_node, export });
             let master = Master::connect(connection).await?;
             operation::run(&master, Operation::InstanceAdd(add), &operation).await
         }

@@ -7,7 +7,7 @@ use muster_proto::v1::{
 
 use super::{confirm::confirm, operation};
 use crate::{
-    args::{ConnectionFlags, InstanceVerb, IpChange, NewInstance},
+    args::{ConnectionFlags, Hardware, ImportedHardware, InstanceVerb, IpChange, NewInstance},
     client::{Master, answer},
     exit::Failure,
     output::{fields::select, instances as render, one_or_array, print, print_json},
@@ -25,7 +25,9 @@ pub(super) async fn run(connection: &ConnectionFlags, verb: InstanceVerb) -> Res
             );
         }
         InstanceVerb::Info { names, live, json } => return info(connection, names, live, json.json).await,
-        InstanceVerb::Add { new, operation } => (vec![Operation::InstanceAdd(add(new, None))], operation),
+        InstanceVerb::Add { new, hardware, operation } => {
+            (vec![Operation::InstanceAdd(add(new, hardware))], operation)
+        }
         InstanceVerb::Start { names, force, operation } => {
             let start = |instance| Operation::InstanceStart(InstanceStart { instance, force });
             (names.into_iter().map(start).collect(), operation)
@@ -68,21 +70,40 @@ pub(super) async fn run(connection: &ConnectionFlags, verb: InstanceVerb) -> Res
     operation::run_all(&master, operations, &flags).await
 }
 
-/// The message for a new instance, made from nothing or from an export.
-pub(super) fn add(new: NewInstance, source: Option<ImportSource>) -> InstanceAdd {
+/// The message for an instance made from nothing.
+fn add(new: NewInstance, hardware: Hardware) -> InstanceAdd {
+    InstanceAdd {
+        disk_size_mib: hardware.disk_size.unwrap_or(0),
+        swap_size_mib: hardware.swap_size.unwrap_or(0),
+        memory_mib: hardware.memory,
+        vcpus: hardware.vcpus,
+        os: hardware.os,
+        ..base(new)
+    }
+}
+
+/// The message for an instance made from an export: 0 and the empty name mean "as exported".
+pub(super) fn import(new: NewInstance, hardware: ImportedHardware, source: ImportSource) -> InstanceAdd {
+    InstanceAdd {
+        disk_size_mib: hardware.disk_size.unwrap_or(0),
+        swap_size_mib: hardware.swap_size.unwrap_or(0),
+        memory_mib: hardware.memory.unwrap_or(0),
+        vcpus: hardware.vcpus.unwrap_or(0),
+        os: hardware.os.unwrap_or_default(),
+        source: Some(source),
+        ..base(new)
+    }
+}
+
+fn base(new: NewInstance) -> InstanceAdd {
     InstanceAdd {
         name: new.name,
         primary: new.node.primary,
         secondary: new.node.secondary,
         disk_template: new.disk_template.word().to_owned(),
-        disk_size_mib: new.disk_size.unwrap_or(0),
-        swap_size_mib: new.swap_size.unwrap_or(0),
-        memory_mib: new.memory,
-        vcpus: new.vcpus,
         ip: new.ip.and_then(ip_text),
-        os: new.os,
         no_start: new.no_start,
-        source,
+        ..InstanceAdd::default()
     }
 }
 

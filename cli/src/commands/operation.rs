@@ -114,11 +114,7 @@ pub(super) fn tell_ends(jobs: &[Job], several: bool, flags: &OperationFlags) -> 
         if !text.is_empty() {
             note(text.trim_end());
         }
-        if !denial::succeeded(job) {
-            failed = true;
-        } else if job.dry_run {
-            note("dry run: it would have gone ahead; nothing was changed");
-        }
+        failed |= !denial::succeeded(job);
     }
     let printed = if flags.json {
         let named = if several { jobs.len().max(2) } else { 1 };

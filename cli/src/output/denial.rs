@@ -49,14 +49,17 @@ pub(crate) fn end_text(job: &Job) -> String {
 }
 
 fn error_text(job: &Job, error: &JobError) -> String {
+    let message = visible(&error.message);
     let what = match error.kind() {
-        ErrorKind::Refused => "was refused",
-        ErrorKind::Denied => "was denied by hooks",
-        ErrorKind::Failed if job.status() == JobStatus::Canceled => "was canceled",
-        ErrorKind::Failed | ErrorKind::Unspecified => "failed",
-        ErrorKind::Interrupted => "was interrupted",
+        ErrorKind::Refused => " was refused",
+        // The master's own words begin so.
+        ErrorKind::Denied if message.starts_with("denied") => "",
+        ErrorKind::Denied => " was denied by hooks",
+        ErrorKind::Failed if job.status() == JobStatus::Canceled => " was canceled",
+        ErrorKind::Failed | ErrorKind::Unspecified => " failed",
+        ErrorKind::Interrupted => " was interrupted",
     };
-    let mut text = format!("error: job {} {what}: {}\n", job.id, visible(&error.message));
+    let mut text = format!("error: job {}{what}: {message}\n", job.id);
     for objection in &error.objections {
         text += &objection_text(objection);
     }
@@ -150,7 +153,7 @@ pub(crate) mod tests {
             status: JobStatus::Error.into(),
             error: Some(JobError {
                 kind: ErrorKind::Denied.into(),
-                message: "4 objections from 2 nodes".to_owned(),
+                message: "denied by hooks on node1, node2".to_owned(),
                 objections: vec![
                     objection(
                         "node1",
@@ -179,7 +182,7 @@ pub(crate) mod tests {
         assert_eq!(
             end_text(&denied()),
             "\
-error: job 17 was denied by hooks: 4 objections from 2 nodes
+error: job 17: denied by hooks on node1, node2
   node1: 10-check: exit code 3, after 41 ms
     stdout | asked
     stdout | for web1

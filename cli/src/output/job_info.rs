@@ -16,10 +16,12 @@ use super::{
 pub(crate) fn render(job: &Job, verbose: bool) -> String {
     let mut text = format!("Job {}\n{}", job.id, whole_text(FIELDS, job));
     text += &format!("  {:<12} {}\n", "timings:", timings(&job.timings.unwrap_or_default()));
-    for (phase, nodes, reports) in [("pre", &job.pre_nodes, &job.pre), ("post", &job.post_nodes, &job.post)] {
+    for (phase, nodes) in [("pre", &job.pre_nodes), ("post", &job.post_nodes)] {
         if !nodes.is_empty() {
             text += &format!("  {:<12} {}\n", format!("{phase} nodes:"), nodes.join(", "));
         }
+    }
+    for (phase, reports) in [("pre", &job.pre), ("post", &job.post)] {
         if !reports.is_empty() {
             text += &format!("\n  {phase} hooks\n{}", indented(&matrix(reports), 4));
         }

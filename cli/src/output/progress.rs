@@ -24,6 +24,8 @@ pub(crate) struct Progress {
     phases: BTreeSet<i32>,
     status: Option<i32>,
     steps: BTreeMap<(String, String), u32>,
+    /// The last error line: held back, as an ended job's error is told by the end itself.
+    held: Option<String>,
 }
 
 impl Progress {
@@ -36,12 +38,29 @@ impl Progress {
     pub(crate) fn lines(&mut self, event: &JobEvent) -> Vec<String> {
         match &event.event {
             None => Vec::new(),
-            Some(Event::Log(line)) => self.log(line).into_iter().collect(),
-            Some(Event::Hooks(summary)) => self.hooks(summary).into_iter().collect(),
+            Some(Event::Log(line)) => {
+                let new = self.log(line);
+                if line.level() != LogLevel::Error {
+                    return self.after_held(new);
+                }
+                // Only a new line takes the place of the one held back.
+                new.and_then(|new| self.held.replace(new)).into_iter().collect()
+            }
+            Some(Event::Hooks(summary)) => {
+                let new = self.hooks(summary);
+                self.after_held(new)
+            }
             Some(Event::Status(status)) => self.status(*status).into_iter().collect(),
-            Some(Event::Progress(step)) => self.step(step).into_iter().collect(),
+            Some(Event::Progress(step)) => {
+                let new = self.step(step);
+                self.after_held(new)
+            }
             Some(Event::Done(job)) => self.rest(job),
         }
+    }
+
+    fn after_held(&mut self, new: Option<String>) -> Vec<String> {
+        self.held.take().into_iter().chain(new).collect()
     }
 
     fn log(&mut self, line: &LogLine) -> Option<String> {
@@ -98,9 +117,18 @@ impl Progress {
     }
 
     /// What an ended job's record has and the streams did not tell, for example after a restart of the master.
+    ///
+    /// Of the log only warnings and errors: its other lines say in words what the other events say.
     fn rest(&mut self, job: &Job) -> Vec<String> {
         self.restart();
-        let mut lines: Vec<String> = job.log.iter().filter_map(|line| self.log(line)).collect();
+        let mut lines: Vec<String> = self.held.take().into_iter().collect();
+        let grave = |line: &&LogLine| matches!(line.level(), LogLevel::Warning | LogLevel::Error);
+        lines.extend(job.log.iter().filter(grave).filter_map(|line| self.log(line)));
+        if let Some(error) = &job.error {
+            let told_by_the_end =
+                visible(&format!("error: {}: {}", words::error_kind(error.kind()), error.message));
+            lines.retain(|line| *line != told_by_the_end);
+        }
         let timings = job.timings.unwrap_or_default();
         for (phase, reports, took) in
             [(HookPhase::Pre, &job.pre, timings.pre_ms), (HookPhase::Post, &job.post, timings.post_ms)]
@@ -136,7 +164,7 @@ fn log_text(line: &LogLine) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use muster_proto::v1::{HookResult, NodeReport, ScriptResult, Timings};
+    use muster_proto::v1::{ErrorKind, HookResult, JobError, NodeReport, ScriptResult, Timings};
 
     use super::*;
 
@@ -218,9 +246,8 @@ mod tests {
         assert_eq!(all(&mut progress, &[Event::Log(log(LogLevel::Info, "try"))]), ["try"]);
         let job = Job {
             log: vec![
-                log(LogLevel::Info, "try"),
-                log(LogLevel::Info, "try"),
-                log(LogLevel::Info, "try"),
+                log(LogLevel::Info, "pre hooks: 1 node, 0 scripts, 1 ms"),
+                log(LogLevel::Warning, "odd"),
                 log(LogLevel::Error, "broken"),
             ],
             post: vec![NodeReport {
@@ -233,7 +260,24 @@ mod tests {
         };
         assert_eq!(
             all(&mut progress, &[Event::Done(job)]),
-            ["error: broken", "post hooks: 1 node, 1 script, 12 ms"]
+            ["warning: odd", "error: broken", "post hooks: 1 node, 1 script, 12 ms"]
         );
+    }
+
+    #[test]
+    fn the_jobs_own_error_is_left_to_its_end() {
+        let error =
+            JobError { kind: ErrorKind::Denied.into(), message: "1 script".into(), objections: Vec::new() };
+        let own = log(LogLevel::Error, "denied: 1 script");
+        let other = log(LogLevel::Error, "undo failed");
+        let story = [
+            Event::Log(other.clone()),
+            Event::Log(own.clone()),
+            Event::Status(JobStatus::Error.into()),
+            Event::Done(Job { error: Some(error), log: vec![other, own], ..Job::default() }),
+        ];
+        assert_eq!(all(&mut Progress::default(), &story), ["error: undo failed"]);
+        let going_on = [story[0].clone(), Event::Log(log(LogLevel::Info, "next"))];
+        assert_eq!(all(&mut Progress::default(), &going_on), ["error: undo failed", "next"]);
     }
 }

@@ -1,6 +1,9 @@
 //! From submission to the locks, and from any phase to Done.
 
-use super::{Effect, Engine, ErrorKind, Input, Job, JobError, Level, LogEntry, Now, Outcome, Phase, RUNNING_MAX, Submission};
+use super::{
+    Effect, Engine, ErrorKind, Input, Job, JobError, Level, LogEntry, Now, Outcome, Phase, RUNNING_MAX,
+    Submission,
+};
 use crate::{
     hooks,
     model::Cluster,
@@ -40,7 +43,11 @@ impl Engine {
         job.timings.locks_ms = waited;
         match self.prepare(id) {
             Err(refusal) => {
-                let error = JobError { kind: ErrorKind::Refused, message: refusal.to_string(), objections: Vec::new() };
+                let error = JobError {
+                    kind: ErrorKind::Refused,
+                    message: refusal.to_string(),
+                    objections: Vec::new(),
+                };
                 self.finish(id, Outcome::Error(error), None, now);
             }
             Ok(prepared) => self.start_hooks(id, Box::new(prepared), hooks::Phase::Pre, now),
@@ -56,15 +63,13 @@ impl Engine {
             (Some(cluster), Some(_)) => {
                 return Err(Refusal(format!("this host is the master of cluster {} already", cluster.name)));
             }
-            (None, None) => return Err(Refusal("there is no cluster here: run `gnt-cluster init`".to_owned())),
+            (None, None) => {
+                return Err(Refusal("there is no cluster here: run `gnt-cluster init`".to_owned()));
+            }
         };
         let given = Given { cluster, fresh: &submission.fresh, local: &self.local };
-        let facts = JobFacts {
-            id,
-            user: &submission.user,
-            reason: &submission.reason,
-            dry_run: submission.dry_run,
-        };
+        let facts =
+            JobFacts { id, user: &submission.user, reason: &submission.reason, dry_run: submission.dry_run };
         submission.op.prepare(given, &facts)
     }
 
@@ -85,7 +90,8 @@ impl Engine {
                     self.mark_canceling(id, now);
                 }
             }
-            Phase::Cleaning { .. } | Phase::PostHooks { .. } | Phase::Undoing { .. } | Phase::Done { .. } => {}
+            Phase::Cleaning { .. } | Phase::PostHooks { .. } | Phase::Undoing { .. } | Phase::Done { .. } => {
+            }
         }
     }
 

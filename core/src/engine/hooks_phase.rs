@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use super::{
-    Awaited, CallId, Effect, Engine, ErrorKind, HooksCall, JobError, Level, LogEntry, Now, Outcome, PRE_ATTEMPTS_MAX,
-    Phase,
+    Awaited, CallId, Effect, Engine, ErrorKind, HooksCall, JobError, Level, LogEntry, Now, Outcome,
+    PRE_ATTEMPTS_MAX, Phase,
 };
 use crate::{
-    hooks::{self, HookPolicy, NodeAnswer, NodeReport, fold_post, fold_pre},
+    hooks::{self, NodeAnswer, NodeReport, fold_post, fold_pre},
     names::NodeName,
     ops::Prepared,
 };
@@ -23,7 +23,8 @@ impl Engine {
         }
         let step = step_name(phase).to_owned();
         let call = CallId { job: id, step, attempt: 1 };
-        self.awaited.insert(id, Awaited { call, nodes: attempts, reports: Vec::new(), since_ms: now.mono_ms });
+        self.awaited
+            .insert(id, Awaited { call, nodes: attempts, reports: Vec::new(), since_ms: now.mono_ms });
         let job = self.job_mut(id);
         job.interruptions = 0;
         job.phase = match phase {
@@ -73,15 +74,9 @@ impl Engine {
             phase,
             prefix: prepared.hook_prefix.clone().expect("only operations with hooks call them"),
             env,
-            policy: self.policy(id),
+            policy: prepared.policy.clone(),
             probe: phase == hooks::Phase::Post && silent(&self.jobs[&id].pre),
         }
-    }
-
-    /// The cluster's parameters, or those of the cluster that is to be.
-    fn policy(&self, id: u64) -> HookPolicy {
-        let new = self.jobs[&id].submission.fresh.new_cluster.as_deref();
-        self.cluster.as_ref().or(new).map(|cluster| cluster.hooks.clone()).unwrap_or_default()
     }
 
     pub(super) fn hooks_answered(&mut self, call: &CallId, report: NodeReport, now: Now) {
@@ -123,12 +118,11 @@ impl Engine {
         let mut awaited = self.awaited.remove(&id).expect("a phase of hooks awaits its nodes");
         awaited.reports.sort_by(|a, b| a.node.cmp(&b.node));
         let duration_ms = now.mono_ms.saturating_sub(awaited.since_ms);
-        let policy = self.policy(id);
         let local = self.local.clone();
         let job = self.job_mut(id);
         match std::mem::replace(&mut job.phase, Phase::Waiting) {
             Phase::PreHooks { prepared } => {
-                let verdict = fold_pre(&policy, &local, &awaited.reports);
+                let verdict = fold_pre(&prepared.policy, &local, &awaited.reports);
                 job.timings.pre_ms = Some(duration_ms);
                 log_phase(job, hooks::Phase::Pre, &awaited.reports, duration_ms, now);
                 for warning in &verdict.warnings {
@@ -140,7 +134,7 @@ impl Engine {
             Phase::PostHooks { prepared } => {
                 job.timings.post_ms = Some(duration_ms);
                 log_phase(job, hooks::Phase::Post, &awaited.reports, duration_ms, now);
-                for (warning, text) in fold_post(&policy, &awaited.reports) {
+                for (warning, text) in fold_post(&prepared.policy, &awaited.reports) {
                     let level = if warning { Level::Warning } else { Level::Info };
                     job.log(now.wall_ms, level, LogEntry::Text(text));
                 }

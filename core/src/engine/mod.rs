@@ -24,8 +24,8 @@ mod steps;
 use std::collections::{BTreeMap, BTreeSet};
 
 pub use job::{
-    ErrorKind, FailedUndo, Job, JobError, LOG_LINES_MAX, Level, LogEntry, LogLine, Outcome, Phase, Status, Submission,
-    Timings,
+    ErrorKind, FailedUndo, Job, JobError, LOG_LINES_MAX, Level, LogEntry, LogLine, Outcome, Phase, Status,
+    Submission, Timings,
 };
 
 use crate::{

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::{
-    Awaited, CallId, Effect, Engine, ErrorKind, INTERRUPTIONS_MAX, Job, JobError, Level, LogEntry, Now, Outcome, Output,
-    Phase, hooks_phase,
+    Awaited, CallId, Effect, Engine, ErrorKind, INTERRUPTIONS_MAX, Job, JobError, Level, LogEntry, Now,
+    Outcome, Output, Phase, hooks_phase,
 };
 use crate::{hooks, model::Cluster, names::NodeName, ops::StepKind};
 
@@ -46,7 +46,10 @@ impl Engine {
         let job = self.job_mut(id);
         job.interruptions += 1;
         let count = job.interruptions;
-        let text = format!("the master was restarted in phase {} ({count} of {INTERRUPTIONS_MAX})", job.phase.as_str());
+        let text = format!(
+            "the master was restarted in phase {} ({count} of {INTERRUPTIONS_MAX})",
+            job.phase.as_str()
+        );
         job.log(now.wall_ms, Level::Warning, LogEntry::Text(text));
         let too_often = count >= INTERRUPTIONS_MAX;
         match job.phase.clone() {
@@ -99,7 +102,8 @@ impl Engine {
         let call = CallId { job: id, step: hooks_phase::step_name(phase).to_owned(), attempt: 1 };
         let attempts: BTreeMap<NodeName, u32> = nodes.into_iter().map(|node| (node, 1)).collect();
         let over = attempts.is_empty();
-        self.awaited.insert(id, Awaited { call, nodes: attempts, reports: Vec::new(), since_ms: now.mono_ms });
+        self.awaited
+            .insert(id, Awaited { call, nodes: attempts, reports: Vec::new(), since_ms: now.mono_ms });
         if over {
             self.hooks_done(id, now);
         }

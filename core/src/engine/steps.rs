@@ -13,7 +13,12 @@ use crate::{
 
 /// Whether a final step, or one whose effect stays, is done or going: the job only goes forward.
 pub(super) fn past_final(prepared: &Prepared, step: usize) -> bool {
-    prepared.plan.steps.iter().take(step + 1).any(|step| matches!(step.kind, StepKind::Final | StepKind::Kept))
+    prepared
+        .plan
+        .steps
+        .iter()
+        .take(step + 1)
+        .any(|step| matches!(step.kind, StepKind::Final | StepKind::Kept))
 }
 
 impl Engine {
@@ -70,7 +75,10 @@ impl Engine {
             Phase::Undoing { prepared, step, outcome } => {
                 self.undo_answered(call.job, prepared, step, outcome, answer, now);
             }
-            other @ (Phase::Waiting | Phase::PreHooks { .. } | Phase::PostHooks { .. } | Phase::Done { .. }) => {
+            other @ (Phase::Waiting
+            | Phase::PreHooks { .. }
+            | Phase::PostHooks { .. }
+            | Phase::Done { .. }) => {
                 unreachable!("job {} awaits call {call} in {other:?}", call.job)
             }
         }
@@ -98,7 +106,11 @@ impl Engine {
                 kind @ (StepKind::Optional { .. } | StepKind::Kept),
             ) => {
                 let job = self.job_mut(id);
-                job.log(now.wall_ms, Level::Warning, LogEntry::Text(format!("{text}{place} was left out: {why}")));
+                job.log(
+                    now.wall_ms,
+                    Level::Warning,
+                    LogEntry::Text(format!("{text}{place} was left out: {why}")),
+                );
                 if let StepKind::Optional { edit } = kind {
                     job.extra_edits.extend(edit.clone());
                 }
@@ -107,7 +119,10 @@ impl Engine {
             (CallAnswer::Failed(why), StepKind::Undoable { .. } | StepKind::Harmless | StepKind::Final) => {
                 return self.step_failed(id, prepared, step, format!("could not {text}{place}: {why}"), now);
             }
-            (CallAnswer::NotReached(why), StepKind::Undoable { .. } | StepKind::Harmless | StepKind::Final) => {
+            (
+                CallAnswer::NotReached(why),
+                StepKind::Undoable { .. } | StepKind::Harmless | StepKind::Final,
+            ) => {
                 let message = format!("could not {text}{place}: node not reached: {why}");
                 return self.step_failed(id, prepared, step, message, now);
             }
@@ -159,20 +174,31 @@ impl Engine {
         }
     }
 
-    /// Begins cleanup `index`, or the post phase after the last.
+    /// Begins cleanup `index`, or the post phase after the last. One on a node marked offline stays recorded for later
+    /// (HOOKS.md R6).
     pub(super) fn run_cleanup(&mut self, id: u64, prepared: Box<Prepared>, index: usize, now: Now) {
         let Some((call, _)) = prepared.plan.cleanups.get(index) else {
             self.awaited.remove(&id);
             return self.start_hooks(id, prepared, hooks::Phase::Post, now);
         };
+        if self.offline(call) {
+            return self.run_cleanup(id, prepared, index + 1, now);
+        }
         let call = call.clone();
         self.job_mut(id).phase = Phase::Cleaning { prepared, index };
         self.execute(CallId { job: id, step: format!("clean-{index}"), attempt: 1 }, call, now);
     }
 
+    fn offline(&self, call: &calls::Call) -> bool {
+        let nodes = self.cluster.as_ref().map(|cluster| &cluster.nodes);
+        nodes.zip(call.node()).and_then(|(nodes, name)| nodes.get(name)).is_some_and(|node| node.offline)
+    }
+
     /// A cleanup is done and forgotten, or stays recorded with its error until it is.
     fn cleanup_answered(&mut self, id: CleanupId, answer: CallAnswer) {
-        let Some(mut cleanup) = self.cluster.as_ref().and_then(|c| c.cleanups.get(&id)).cloned() else { return };
+        let Some(mut cleanup) = self.cluster.as_ref().and_then(|c| c.cleanups.get(&id)).cloned() else {
+            return;
+        };
         let edit = match answer {
             CallAnswer::Done(_) => Edit::CleanupRemove { id },
             CallAnswer::Failed(_) | CallAnswer::NotReached(_) if cleanup.once => Edit::CleanupRemove { id },
@@ -190,8 +216,7 @@ impl Engine {
         let Some(cluster) = &self.cluster else { return };
         for (id, cleanup) in &cluster.cleanups {
             let in_job = self.jobs.get(&id.job).is_some_and(|job| !job.done());
-            let offline = cleanup.call.node().and_then(|n| cluster.nodes.get(n)).is_some_and(|n| n.offline);
-            if !in_job && !offline && self.retrying.insert(*id) {
+            if !in_job && !self.offline(&cleanup.call) && self.retrying.insert(*id) {
                 let attempt = cleanup.attempts.saturating_add(1);
                 let id = CallId { job: id.job, step: format!("clean-{}", id.index), attempt };
                 self.output.effects.push(Effect::Execute { id, call: cleanup.call.clone() });
@@ -200,7 +225,14 @@ impl Engine {
     }
 
     /// Undoes step `from` and all before it, in reverse order.
-    pub(super) fn start_undo(&mut self, id: u64, prepared: Box<Prepared>, from: usize, outcome: Outcome, now: Now) {
+    pub(super) fn start_undo(
+        &mut self,
+        id: u64,
+        prepared: Box<Prepared>,
+        from: usize,
+        outcome: Outcome,
+        now: Now,
+    ) {
         let undoable = prepared.plan.steps[..=from]
             .iter()
             .rposition(|step| matches!(step.kind, StepKind::Undoable { .. }));
@@ -212,6 +244,11 @@ impl Engine {
         };
         let undo = undo.clone();
         let job = self.job_mut(id);
+        if let Some(failed) = job.failed_undos.iter().find(|failed| undo.unsafe_after(&failed.call)) {
+            // The guest would run in two places: leaving it down is the smaller harm.
+            let error = format!("not done, because this failed before: {}", failed.call.text());
+            return self.undo_answered(id, prepared, step, outcome, CallAnswer::Failed(error), now);
+        }
         job.log(now.wall_ms, Level::Info, LogEntry::Text(format!("undo: {}", undo.text())));
         job.interruptions = 0;
         job.phase = Phase::Undoing { prepared, step, outcome };

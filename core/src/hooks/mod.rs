@@ -11,7 +11,8 @@ mod verdict;
 pub use env::{Env, EnvError, PHASE_POST, PHASE_PRE, Phase};
 pub use policy::{Class, ExitCodes, HookPolicy, OnError, OnTimeout, OnUnreachable};
 pub use report::{
-    Captured, HookResult, NodeAnswer, NodeReport, NotReached, ScriptOutcome, ScriptResult, SkipReason, Skipped,
+    Captured, HookResult, NodeAnswer, NodeReport, NotReached, ScriptOutcome, ScriptResult, SkipReason,
+    Skipped,
 };
 pub use timeouts::{KILL_DEFAULT_MS, ScriptLimits, TIMEOUT_MAX_DEFAULT_MS, WARN_DEFAULT_MS, script_limits};
 pub use verdict::{Objection, Verdict, fold_post, fold_pre};

@@ -63,9 +63,9 @@ impl Captured {
     /// The text for people: invalid UTF-8 and control bytes made visible, a cut noted.
     pub fn visible(&self) -> String {
         if self.cut() {
-            let missing = self.total_bytes.saturating_sub(
-                u64::try_from(self.head.len() + self.tail.len()).unwrap_or(u64::MAX),
-            );
+            let missing = self
+                .total_bytes
+                .saturating_sub(u64::try_from(self.head.len() + self.tail.len()).unwrap_or(u64::MAX));
             format!("{}\n[cut: {missing} bytes]\n{}", visible(&self.head), visible(&self.tail))
         } else {
             visible(&[&self.head[..], &self.tail[..]].concat())

@@ -62,7 +62,9 @@ fn duration_ms(text: &str) -> Result<u64, String> {
         "m" | "minute" | "minutes" => 60_000_000,
         "h" | "hour" | "hours" => 3_600_000_000,
         other => {
-            return Err(format!("`{other}` is no unit: micro(s), ms, millisecond(s), s, second(s), m, minute(s), h, hour(s)"));
+            return Err(format!(
+                "`{other}` is no unit: micro(s), ms, millisecond(s), s, second(s), m, minute(s), h, hour(s)"
+            ));
         }
     };
     Ok(count.saturating_mul(micros).div_ceil(1_000))
@@ -74,18 +76,32 @@ mod tests {
 
     fn check(head: &str, warn_ms: u64, kill_ms: u64, notes: usize) {
         let limits = script_limits(head.as_bytes(), TIMEOUT_MAX_DEFAULT_MS);
-        assert_eq!((limits.warn_ms, limits.kill_ms, limits.notes.len()), (warn_ms, kill_ms, notes), "{head:?}");
+        assert_eq!(
+            (limits.warn_ms, limits.kill_ms, limits.notes.len()),
+            (warn_ms, kill_ms, notes),
+            "{head:?}"
+        );
     }
 
     #[test]
     fn x8_limits_from_the_first_characters() {
         check("#!/bin/sh\n", WARN_DEFAULT_MS, KILL_DEFAULT_MS, 0);
         check("#!/bin/sh\n# HOOK_WARN_TIMEOUT = 10 s\n# HOOK_KILL_TIMEOUT=2minutes\n", 10_000, 120_000, 0);
-        check("-- HOOK_KILL_TIMEOUT=500 ms\nrem HOOK_KILL_TIMEOUT = 1 hour  \n", WARN_DEFAULT_MS, 3_600_000, 0);
+        check(
+            "-- HOOK_KILL_TIMEOUT=500 ms\nrem HOOK_KILL_TIMEOUT = 1 hour  \n",
+            WARN_DEFAULT_MS,
+            3_600_000,
+            0,
+        );
         check("# HOOK_KILL_TIMEOUT=1 micro\n", WARN_DEFAULT_MS, 1, 0);
         check("# HOOK_KILL_TIMEOUT=0 s\n", WARN_DEFAULT_MS, KILL_DEFAULT_MS, 1);
         check("# HOOK_KILL_TIMEOUT=5 fortnights\n", WARN_DEFAULT_MS, KILL_DEFAULT_MS, 1);
         check("# HOOK_KILL_TIMEOUT=99 h\n", WARN_DEFAULT_MS, TIMEOUT_MAX_DEFAULT_MS, 0);
-        check(&format!("{}\n# HOOK_KILL_TIMEOUT=1 s\n", "x".repeat(1000)), WARN_DEFAULT_MS, KILL_DEFAULT_MS, 0);
+        check(
+            &format!("{}\n# HOOK_KILL_TIMEOUT=1 s\n", "x".repeat(1000)),
+            WARN_DEFAULT_MS,
+            KILL_DEFAULT_MS,
+            0,
+        );
     }
 }

@@ -41,11 +41,17 @@ fn fold_pre_node(policy: &HookPolicy, master: &NodeName, report: &NodeReport, ve
     let silent = match &report.answer {
         NodeAnswer::Answered(result) => {
             if let Some(failure) = &result.failure {
-                verdict.objections.push(Objection { node: node.clone(), script: None, reason: Some(failure.clone()) });
+                verdict.objections.push(Objection {
+                    node: node.clone(),
+                    script: None,
+                    reason: Some(failure.clone()),
+                });
             }
             None
         }
-        NodeAnswer::NotReached { why, .. } => Some(format!("node {node} could not be reached: {}", why.reason)),
+        NodeAnswer::NotReached { why, .. } => {
+            Some(format!("node {node} could not be reached: {}", why.reason))
+        }
         NodeAnswer::Lost => Some(format!("node {node} lost track of its scripts")),
     };
     for script in report.scripts() {
@@ -84,7 +90,8 @@ pub fn fold_post(policy: &HookPolicy, reports: &[NodeReport]) -> Vec<(bool, Stri
                 }
             }
             NodeAnswer::NotReached { why, .. } => {
-                lines.push((true, format!("node {node} could not be reached for post hooks: {}", why.reason)));
+                lines
+                    .push((true, format!("node {node} could not be reached for post hooks: {}", why.reason)));
             }
             NodeAnswer::Lost => lines.push((true, format!("the result of post hooks on {node} is unknown"))),
         }

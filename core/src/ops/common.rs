@@ -57,6 +57,7 @@ pub(super) fn prepare<O: Operation>(
         .iter()
         .find_map(|edit| if let Edit::MasterSet { node } = edit { Some(node.clone()) } else { None });
     Ok(Prepared {
+        policy: given.cluster.hooks.clone(),
         hook_prefix: row.hooks.map(|hooks| hooks.prefix.to_owned()),
         env,
         master_post: master_post.unwrap_or_else(|| given.cluster.master.clone()),

@@ -2,7 +2,12 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{calls::Call, edit::Edit, hooks::Env, names::NodeName};
+use crate::{
+    calls::Call,
+    edit::Edit,
+    hooks::{Env, HookPolicy},
+    names::NodeName,
+};
 
 /// What may follow a step that does not succeed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -125,6 +130,8 @@ pub struct Prepared {
     pub hook_prefix: Option<String>,
     /// Without `HOOKS_PHASE`.
     pub env: Env,
+    /// The cluster's hook parameters when the job began.
+    pub policy: HookPolicy,
     /// The value of `MASTER` in post (differs in OP_MASTER_FAILOVER alone).
     pub master_post: NodeName,
     /// Each node once, offline ones left out (HOOKS.md E5, R6).

@@ -9,10 +9,19 @@ use crate::drive::{Case, Drive, Faults, Interrupt, JOB, cases};
 
 #[test]
 fn a_cancel_at_every_point_is_refused_or_changes_nothing() {
+    cancel_everywhere(Interrupt::Cancel);
+}
+
+#[test]
+fn a_cancel_is_remembered_by_a_restarted_master() {
+    cancel_everywhere(Interrupt::CancelAndRestart);
+}
+
+fn cancel_everywhere(interrupt: Interrupt) {
     let (mut refused, mut followed) = (0, 0);
     for case in cases() {
         for point in 0.. {
-            let faults = Faults { interrupt: Some((point, Interrupt::Cancel)), ..Faults::default() };
+            let faults = Faults { interrupt: Some((point, interrupt)), ..Faults::default() };
             let drive = Drive::run(&case, faults);
             if !drive.interrupted {
                 break;

@@ -7,8 +7,8 @@ use muster_core::{
     calls::{Call, CallAnswer},
     edit::Touched,
     engine::{
-        Changes, Effect, Engine, HooksCall, Input, Job, Level, LogEntry, Now, Outcome, Output, Phase,
-        Submission,
+        Changes, Effect, Engine, HooksCall, INTERRUPTIONS_MAX, Input, Job, Level, LogEntry, Now, Outcome,
+        Output, Phase, Submission,
     },
     hooks::{self, Captured, HookResult, NodeAnswer, NodeReport, NotReached, ScriptOutcome, ScriptResult},
     model::Cluster,
@@ -35,9 +35,10 @@ pub(crate) struct Case {
 /// All examples of all operations.
 pub(crate) fn cases() -> Vec<Case> {
     let case = |(index, (cluster, fresh, op)): (usize, (Cluster, Fresh, Op))| {
-        let local = match &op {
-            Op::MasterFailover(MasterFailover { new_master }) => new_master.clone(),
-            _ => cluster.master.clone(),
+        let local = if let Op::MasterFailover(MasterFailover { new_master }) = &op {
+            new_master.clone()
+        } else {
+            cluster.master.clone()
         };
         let name = format!("example {index}: {}({})", op.row().op_id, op.target());
         let cluster = Some(cluster).filter(|_| fresh.new_cluster.is_none());
@@ -70,7 +71,10 @@ pub(crate) const CALL_FAULTS: [CallFault; 4] =
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Interrupt {
     Restart,
+    /// So often that the job is given up.
+    RestartOften,
     Cancel,
+    CancelAndRestart,
 }
 
 /// What a law wants to go wrong.
@@ -234,14 +238,27 @@ impl Drive {
                 self.restart();
                 true
             }
+            Some((at, Interrupt::RestartOften)) if at == point => {
+                (0..INTERRUPTIONS_MAX).for_each(|_| self.restart());
+                true
+            }
             Some((at, Interrupt::Cancel)) if at == point => {
-                self.interrupted = true;
-                self.cancel_refused = self.engine.cancel_refused(JOB);
-                self.handle(Input::Cancel(JOB));
+                self.cancel();
                 false
+            }
+            Some((at, Interrupt::CancelAndRestart)) if at == point => {
+                self.cancel();
+                self.restart();
+                true
             }
             Some(_) | None => false,
         }
+    }
+
+    fn cancel(&mut self) {
+        self.interrupted = true;
+        self.cancel_refused = self.engine.cancel_refused(JOB);
+        self.handle(Input::Cancel(JOB));
     }
 
     /// A new engine over the records; calls that were going are known to the nodes only.

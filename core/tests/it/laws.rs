@@ -187,7 +187,15 @@ fn an_undo_that_fails_is_recorded_and_the_undoing_goes_on() {
             // not started on another.
             assert!(!drive.job().failed_undos.is_empty(), "{}", case.name);
             let undone = drive.calls.iter().filter(|(step, _)| step.starts_with("undo-")).count();
-            assert_eq!(undone, undoable.len(), "{}: all are tried", case.name);
+            let kept_back = drive.job().failed_undos.len() - 1;
+            assert_eq!(undone, undoable.len() - kept_back, "{}: all others are tried", case.name);
+            let doubled = drive
+                .job()
+                .failed_undos
+                .iter()
+                .skip(1)
+                .all(|failed| failed.call.unsafe_after(&drive.job().failed_undos[0].call));
+            assert!(doubled, "{}: only what would run a guest twice is kept back", case.name);
         }
     }
 }
@@ -249,24 +257,21 @@ fn a_dry_run_asks_the_scripts_and_changes_nothing() {
 }
 
 #[test]
-fn r6_no_step_and_no_script_goes_to_a_node_marked_offline() {
+fn r6_no_call_and_no_script_goes_to_a_node_marked_offline() {
+    let mut checked = 0;
     for case in cases() {
         let drive = Drive::run(&case, Faults::default());
         let nodes = case.cluster.iter().flat_map(|cluster| cluster.nodes.values());
         for node in nodes.filter(|node| node.offline) {
-            assert!(
-                drive.hook_runs.iter().all(|call| call.node != node.name || call.phase == Phase::Post),
-                "{}",
-                case.name
-            );
-            assert!(
-                drive.calls.iter().all(|(step, call)| {
-                    step.starts_with("clean-")
-                        || !matches!(call, muster_core::calls::Call::Node(at, _) if *at == node.name)
-                }),
-                "{}",
-                case.name
-            );
+            // One that is added again is not offline any more.
+            if drive.engine.cluster().and_then(|c| c.nodes.get(&node.name)).is_some_and(|node| !node.offline)
+            {
+                continue;
+            }
+            assert!(drive.hook_runs.iter().all(|call| call.node != node.name), "{}", case.name);
+            assert!(drive.calls.iter().all(|(_, call)| call.node() != Some(&node.name)), "{}", case.name);
+            checked += 1;
         }
     }
+    assert!(checked > 5, "only {checked}");
 }

@@ -1,6 +1,10 @@
 //! The master dies at every point and goes on from its records: the end is the same.
 
-use muster_core::{engine::Outcome, hooks::Phase, ops::StepKind};
+use muster_core::{
+    engine::{ErrorKind, Outcome},
+    hooks::Phase,
+    ops::StepKind,
+};
 
 use crate::drive::{CallFault, Drive, Faults, Interrupt, cases};
 
@@ -48,4 +52,31 @@ fn a_restart_while_a_failed_job_is_undone_gives_the_same_end() {
             drive.assert_unchanged();
         }
     }
+}
+
+#[test]
+fn a_job_interrupted_too_often_in_one_place_is_undone_or_carried_on() {
+    let (mut given_up, mut carried_on) = (0, 0);
+    for case in cases() {
+        for point in 0.. {
+            let interrupt = Some((point, Interrupt::RestartOften));
+            let drive = Drive::run(&case, Faults { interrupt, ..Faults::default() });
+            if !drive.interrupted {
+                break;
+            }
+            match drive.outcome() {
+                Outcome::Success => {
+                    drive.assert_done();
+                    carried_on += 1;
+                }
+                Outcome::Error(error) => {
+                    assert_eq!(error.kind, ErrorKind::Interrupted, "{} point {point}", case.name);
+                    drive.assert_unchanged();
+                    given_up += 1;
+                }
+                Outcome::Canceled => panic!("{} point {point}: nobody canceled", case.name),
+            }
+        }
+    }
+    assert!(given_up > 100 && carried_on > 20, "{given_up} given up, {carried_on} carried on");
 }

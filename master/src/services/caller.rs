@@ -28,9 +28,10 @@ pub(crate) fn check(peer: &Peer, submitter: Submitter, op_id: &str) -> Result<()
     match submitter {
         Submitter::Operator => Ok(()),
         Submitter::Admin if admin => Ok(()),
-        Submitter::Admin => {
-            Err(Status::permission_denied(format!("{op_id} needs the role admin; this caller is {}", peer.role())))
-        }
+        Submitter::Admin => Err(Status::permission_denied(format!(
+            "{op_id} needs the role admin; this caller is {}",
+            peer.role()
+        ))),
         Submitter::Local if admin && local => Ok(()),
         Submitter::Local => Err(Status::permission_denied(format!(
             "{op_id} must be asked for on the host itself, by root or the daemon's user"

@@ -74,7 +74,8 @@ impl QueryService for Queries {
     ) -> Result<Response<v1::ListExportsResponse>, Status> {
         let cluster = self.0.cluster()?;
         let wanted = request.into_inner().nodes;
-        let nodes: Vec<&NodeName> = nodes_named(&cluster, &wanted)?.into_iter().map(|node| &node.name).collect();
+        let nodes: Vec<&NodeName> =
+            nodes_named(&cluster, &wanted)?.into_iter().map(|node| &node.name).collect();
         let exports = cluster.exports.values().filter(|export| nodes.contains(&&export.node));
         let exports = exports.map(convert::export_info).collect();
         Ok(Response::new(v1::ListExportsResponse { exports }))
@@ -172,7 +173,10 @@ pub(crate) async fn node_hooks(master: &Master, node: &Node) -> v1::NodeHooks {
             let used: Vec<String> = used_directories().collect();
             let unused = list.directories.iter().filter(|d| !used.contains(&d.name));
             hooks.unused = unused
-                .map(|d| v1::UnusedDirectory { name: d.name.clone(), nearest: unused_directory_nearest(&d.name) })
+                .map(|d| v1::UnusedDirectory {
+                    name: d.name.clone(),
+                    nearest: unused_directory_nearest(&d.name),
+                })
                 .collect();
             hooks.hooks = Some(list);
         }
@@ -198,7 +202,8 @@ fn instances_named<'a>(cluster: &'a Cluster, names: &[String]) -> Result<Vec<&'a
     }
     let known = || cluster.instances.keys().map(InstanceName::as_str);
     let find = |name: &String| {
-        let parsed = InstanceName::parse(name).map_err(|error| Status::invalid_argument(error.to_string()))?;
+        let parsed =
+            InstanceName::parse(name).map_err(|error| Status::invalid_argument(error.to_string()))?;
         cluster.instances.get(&parsed).ok_or_else(|| unknown("instance", name, nearest(name, known())))
     };
     names.iter().map(find).collect()

@@ -49,8 +49,9 @@ pub(crate) async fn verify(master: &Arc<Master>, cluster: &Cluster) -> v1::Verif
     let hooks = futures::future::join_all(online.iter().map(|node| node_hooks(master, node))).await;
     let mut findings = Findings::default();
     cluster_findings(master, cluster, &mut findings);
+    let busy = busy_files(master);
     for (node, hooks) in online.iter().zip(&hooks) {
-        node_findings(master, cluster, node, &mut findings);
+        node_findings(master, cluster, node, &busy, &mut findings);
         hooks_findings(hooks, &mut findings);
     }
     instance_findings(master, cluster, &mut findings);
@@ -61,27 +62,57 @@ pub(crate) async fn verify(master: &Arc<Master>, cluster: &Cluster) -> v1::Verif
     }
 }
 
+/// Files and guests that jobs are making or removing at the moment: nothing can be said of them.
+fn busy_files(master: &Master) -> BTreeSet<String> {
+    let alive = master.view().jobs().into_iter().filter(|view| !view.job.done());
+    let calls = alive.filter_map(|view| {
+        let plan = &view.job.prepared()?.plan;
+        let fresh = view.job.submission.fresh.uuids.clone();
+        let cleanups = plan.cleanups.iter().filter_map(|(call, _)| call.file());
+        let steps = plan.steps.iter().filter_map(|step| step.call.file());
+        Some(cleanups.chain(steps).chain(fresh).collect::<Vec<_>>())
+    });
+    calls.flatten().map(|uuid| uuid.to_string()).collect()
+}
+
 fn cluster_findings(master: &Master, cluster: &Cluster, findings: &mut Findings) {
     for (id, cleanup) in &cluster.cleanups {
         if let Some(error) = &cleanup.last_error {
-            let text = format!("{} (job {}) failed {} times: {error}", cleanup.call.text(), id.job, cleanup.attempts);
+            let text = format!(
+                "{} (job {}) failed {} times: {error}",
+                cleanup.call.text(),
+                id.job,
+                cleanup.attempts
+            );
             findings.error("cluster", &cluster.name, "ECLEANUP", text);
         }
     }
     for view in master.view().jobs() {
         for undo in &view.job.failed_undos {
             let place = undo.call.node().map(|node| format!(" on {node}")).unwrap_or_default();
-            let text = format!("job {}: could not undo: {}{place}: {}", view.job.id(), undo.call.text(), undo.error);
+            let text =
+                format!("job {}: could not undo: {}{place}: {}", view.job.id(), undo.call.text(), undo.error);
             findings.error("cluster", &cluster.name, "EUNDO", text);
         }
     }
     let days = master.ca_days();
     if days < CERTIFICATE_DAYS_MIN {
-        findings.error("cluster", &cluster.name, "ECLUSTERCERT", format!("the CA is valid for {days} days only"));
+        findings.error(
+            "cluster",
+            &cluster.name,
+            "ECLUSTERCERT",
+            format!("the CA is valid for {days} days only"),
+        );
     }
 }
 
-fn node_findings(master: &Master, cluster: &Cluster, node: &Node, findings: &mut Findings) {
+fn node_findings(
+    master: &Master,
+    cluster: &Cluster,
+    node: &Node,
+    busy: &BTreeSet<String>,
+    findings: &mut Findings,
+) {
     let name = &node.name;
     if let Some(why) = master.nodes().not_reached(name) {
         return findings.error("node", name, "ENODEREACH", format!("could not be reached: {why}"));
@@ -96,14 +127,19 @@ fn node_findings(master: &Master, cluster: &Cluster, node: &Node, findings: &mut
     if let Some(skew_ms) = master.nodes().info(name).map(|info| info.skew_ms)
         && skew_ms.unsigned_abs() > SKEW_MS_MAX
     {
-        findings.error("node", name, "ENODETIME", format!("its clock differs from the master's by {skew_ms} ms"));
+        findings.error(
+            "node",
+            name,
+            "ENODETIME",
+            format!("its clock differs from the master's by {skew_ms} ms"),
+        );
     }
     if state.epoch_seen > master.epoch() {
         let text = format!("has seen epoch {}, this master has {}", state.epoch_seen, master.epoch());
         findings.error("node", name, "ENODEEPOCH", text);
     }
     certificate_findings(node, &state, findings);
-    file_findings(cluster, node, &state, findings);
+    file_findings(cluster, node, &state, busy, findings);
     for problem in &state.problems {
         findings.error("node", name, "ENODESTORAGE", problem.clone());
     }
@@ -124,7 +160,13 @@ fn certificate_findings(node: &Node, state: &v1::NodeState, findings: &mut Findi
 }
 
 /// Files wanted on a node against those that are there.
-fn file_findings(cluster: &Cluster, node: &Node, state: &v1::NodeState, findings: &mut Findings) {
+fn file_findings(
+    cluster: &Cluster,
+    node: &Node,
+    state: &v1::NodeState,
+    busy: &BTreeSet<String>,
+    findings: &mut Findings,
+) {
     let mut wanted: BTreeMap<String, String> = BTreeMap::new();
     for instance in cluster.instances.values() {
         for disk in &instance.disks {
@@ -139,7 +181,7 @@ fn file_findings(cluster: &Cluster, node: &Node, state: &v1::NodeState, findings
     }
     let there: BTreeSet<&str> = state.disks.iter().map(|disk| disk.uuid.as_str()).collect();
     for (uuid, what) in &wanted {
-        if !there.contains(uuid.as_str()) {
+        if !there.contains(uuid.as_str()) && !busy.contains(uuid) {
             findings.error("node", &node.name, "ENODEDISK", format!("the file {uuid} ({what}) is missing"));
         }
     }
@@ -150,10 +192,15 @@ fn file_findings(cluster: &Cluster, node: &Node, state: &v1::NodeState, findings
             findings.error("node", &node.name, "ENODEEXPORT", format!("the export {export} is missing"));
         }
     }
-    for uuid in there.iter().filter(|uuid| !wanted.contains_key(**uuid)) {
-        findings.error("node", &node.name, "ENODEORPHAN", format!("the disk file {uuid} belongs to no instance"));
+    for uuid in there.iter().filter(|uuid| !wanted.contains_key(**uuid) && !busy.contains(**uuid)) {
+        findings.error(
+            "node",
+            &node.name,
+            "ENODEORPHAN",
+            format!("the disk file {uuid} belongs to no instance"),
+        );
     }
-    for uuid in state.exports.iter().filter(|uuid| !exports.contains(*uuid)) {
+    for uuid in state.exports.iter().filter(|uuid| !exports.contains(*uuid) && !busy.contains(*uuid)) {
         findings.error("node", &node.name, "ENODEORPHAN", format!("the export {uuid} is not known"));
     }
     for file in &state.unknown_files {
@@ -183,7 +230,12 @@ fn hooks_findings(hooks: &v1::NodeHooks, findings: &mut Findings) {
     }
     for unused in &hooks.unused {
         let near = unused.nearest.as_ref().map(|near| format!("; did you mean {near}?")).unwrap_or_default();
-        findings.warning("node", node, "ENODEHOOKS", format!("no operation uses the directory {}{near}", unused.name));
+        findings.warning(
+            "node",
+            node,
+            "ENODEHOOKS",
+            format!("no operation uses the directory {}{near}", unused.name),
+        );
     }
 }
 
@@ -200,7 +252,8 @@ fn instance_findings(master: &Master, cluster: &Cluster, findings: &mut Findings
                 findings.error("instance", &instance.name, "EINSTANCESTATE", text);
             }
         }
-        let copies = instance.disks.iter().flat_map(|disk| disk.mirrors.iter().map(move |mirror| (disk, mirror)));
+        let copies =
+            instance.disks.iter().flat_map(|disk| disk.mirrors.iter().map(move |mirror| (disk, mirror)));
         for (disk, mirror) in copies.filter(|(_, mirror)| mirror.state != CopyState::Consistent) {
             let text = format!(
                 "mirror {} of {} on {} is {}",
@@ -212,7 +265,8 @@ fn instance_findings(master: &Master, cluster: &Cluster, findings: &mut Findings
             findings.warning("instance", &instance.name, "EINSTANCEMIRROR", text);
         }
     }
-    let known: BTreeSet<String> = cluster.instances.values().map(|instance| instance.uuid.to_string()).collect();
+    let known: BTreeSet<String> =
+        cluster.instances.values().map(|instance| instance.uuid.to_string()).collect();
     for node in cluster.nodes.keys() {
         let Some((state, _)) = master.nodes().state(node) else { continue };
         for guest in state.guests.iter().filter(|guest| !known.contains(&guest.instance_uuid)) {

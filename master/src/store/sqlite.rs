@@ -187,11 +187,7 @@ fn open_flags() -> OpenFlags {
 fn configure(connection: &Connection, path: &Path) -> Result<(), StoreError> {
     let error = |source| sqlite_error("open", path, source);
     connection.busy_timeout(BUSY_LIMIT).map_err(error)?;
-    connection
-        .execute_batch(
-            "PRAGMA locking_mode = EXCLUSIVE; PRAGMA cell_size_check = ON; PRAGMA trusted_schema = OFF",
-        )
-        .map_err(error)?;
+    connection.execute_batch("PRAGMA cell_size_check = ON; PRAGMA trusted_schema = OFF").map_err(error)?;
     let journal: String =
         connection.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0)).map_err(error)?;
     connection.execute_batch("PRAGMA synchronous = FULL").map_err(error)?;

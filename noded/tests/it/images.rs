@@ -28,8 +28,14 @@ fn disk_path(program: &Program) -> PathBuf {
 
 async fn with_disk(size_mib: u64) -> Program {
     let program = Program::start().await;
-    program.call("1/1/1", Call::DiskCreate(DiskCreate { disk_uuid: uuid(2), size_mib })).await.unwrap();
-    program.call("1/2/1", Call::ExportStage(ExportStage { export_uuid: uuid(9) })).await.unwrap();
+    program
+        .call("1/1/1", Call::DiskCreate(DiskCreate { disk_uuid: uuid(2), size_mib }))
+        .await
+        .expect("a disk");
+    program
+        .call("1/2/1", Call::ExportStage(ExportStage { export_uuid: uuid(9) }))
+        .await
+        .expect("a staged export");
     program
 }
 

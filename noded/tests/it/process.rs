@@ -7,7 +7,7 @@ use std::{
     process::{Child, ExitStatus, Stdio},
 };
 
-use muster_proto::v1;
+use muster_proto::v1::{self, hook_service_client::HookServiceClient, run_hooks_event::Event};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::program::{Program, context, wait_for};
@@ -85,4 +85,45 @@ async fn a_master_that_is_not_there_is_its_own_exit_code() {
     let words = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(3), "{words}");
     assert!(words.contains("could not reach the master"), "{words}");
+}
+
+async fn run_hooks(program: &Program) -> tonic::Streaming<v1::RunHooksEvent> {
+    let request = v1::RunHooksRequest {
+        context: context(),
+        call_id: "1/pre/1".to_owned(),
+        job_id: 1,
+        phase: v1::HookPhase::Pre.into(),
+        prefix: "node-add".to_owned(),
+        env: Vec::new(),
+        policy: None,
+    };
+    let channel = muster_proto::transport::connect_unix(&program.socket()).await.expect("it serves");
+    HookServiceClient::new(channel).run_hooks(request).await.expect("it is taken").into_inner()
+}
+
+#[tokio::test]
+async fn r8_a_run_that_a_crash_broke_off_is_lost_and_nothing_of_it_is_left() {
+    let mut program = Program::start().await;
+    let (folder, pid) = (program.path("hooks_dir/node-add-pre.d"), program.path("pid"));
+    fs::create_dir_all(&folder).unwrap();
+    let script = folder.join("10-long");
+    fs::write(&script, format!("#!/bin/sh\necho $$ >{}\nsleep 1000\n", pid.display())).unwrap();
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
+    let _stream = run_hooks(&program).await;
+    let read = async || fs::read_to_string(&pid).ok()?.trim().parse::<i32>().ok();
+    let script_pid = Pid::from_raw(wait_for(read).await).unwrap();
+    program.kill();
+    rustix::process::test_kill_process(script_pid).expect("the script goes on without the daemon");
+    program.begin().await;
+    let mut stream = run_hooks(&program).await;
+    let last = loop {
+        match stream.message().await.unwrap().unwrap().event.unwrap() {
+            Event::Going(_) => {}
+            last @ (Event::Lost(_) | Event::Result(_) | Event::Script(_)) => break last,
+        }
+    };
+    assert!(matches!(last, Event::Lost(_)), "{last:?}");
+    // A dead process stays visible until its parent looks; it does not run any more.
+    let state = fs::read_to_string(format!("/proc/{}/stat", script_pid.as_raw_nonzero()));
+    assert!(state.is_err() || state.unwrap().contains(") Z "), "the script still runs");
 }

@@ -49,7 +49,8 @@ pub async fn connect_unix_once(path: &Path, keepalive: Keepalive) -> Result<Chan
 
 async fn connect(dialer: Dialer, keepalive: Keepalive) -> Result<Channel, DialError> {
     let target = dialer.target();
-    let endpoint = endpoint().http2_keep_alive_interval(keepalive.interval).keep_alive_timeout(keepalive.limit);
+    let endpoint =
+        endpoint().http2_keep_alive_interval(keepalive.interval).keep_alive_timeout(keepalive.limit);
     endpoint.connect_with_connector(Once { dialer, dialled: false }).await.map_err(|error| {
         let other = || DialCause::Other { stage: Stage::Http2, reason: describe(&error) };
         dial_error(&error).unwrap_or_else(|| DialError { target, cause: other() })

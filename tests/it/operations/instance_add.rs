@@ -44,12 +44,12 @@ fn t5_op_instance_add() {
 #[test]
 fn t5_other_templates() {
     // Arguments, template as scripts see it, secondary, sda, sdb, nodes.
-    let table: [(&str, &str, &str, &str, &str, &[u32]); 4] = [
-        ("-t diskless -n node2", "diskless", "", "0", "0", &[1, 2]),
-        ("-t file -n node2 -s 1G", "file", "", "1024", "0", &[1, 2]),
-        ("-t remote_raid1 -n node2:node3 -s 64", "mirror", "node3", "64", "0", &[1, 2, 3]),
+    let table = [
+        ("-t diskless -n node2", "diskless", "", "0", "0", vec![1, 2]),
+        ("-t file -n node2 -s 1G", "file", "", "1024", "0", vec![1, 2]),
+        ("-t remote_raid1 -n node2:node3 -s 64", "mirror", "node3", "64", "0", vec![1, 2, 3]),
         // The master is the primary too: its scripts run once.
-        ("-t drbd -n node1:node3 -s 64 --swap-size 8", "mirror", "node3", "64", "8", &[1, 3]),
+        ("-t drbd -n node1:node3 -s 64 --swap-size 8", "mirror", "node3", "64", "8", vec![1, 3]),
     ];
     let cluster = Cluster::up(4);
     cluster.install_dumps(4, &PREFIXES);
@@ -60,8 +60,8 @@ fn t5_other_templates() {
             row: &ROW,
             command: &format!("instance add {args} -m 64 -p 1 -o none --no-start {name}"),
             target: &name,
-            pre: nodes,
-            post: nodes,
+            pre: &nodes,
+            post: &nodes,
             own: own(&[
                 ("INSTANCE_NAME", &name),
                 ("INSTANCE_PRIMARY", primary),

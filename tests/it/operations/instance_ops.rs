@@ -118,13 +118,22 @@ fn t10_op_instance_failover() {
         prefix: "instance-failover",
         object: "INSTANCE",
     };
-    let cluster = cluster_with_web1("");
+    let cluster = cluster_with_web1("--no-start");
     let there = [("OLD_PRIMARY", "node2"), ("NEW_PRIMARY", "node3")];
     let case = on_web1(&row, "instance failover -f web1", &there);
     case.denied_on_each_node(&cluster);
     case.allowed(&cluster);
     let web1 = cluster.instance("web1");
     assert_eq!((web1.primary.as_str(), web1.secondaries), ("node3", vec!["node2".to_owned()]));
+    assert_eq!(
+        cluster.instance("web1").status,
+        "ADMIN_down",
+        "one that is down fails over without being started"
+    );
+    // While it runs, its copy misses writes: nothing is copied yet.
+    cluster.ok("instance start web1");
+    cluster.gnt("instance failover -f web1").exits(1).says(&["--ignore-consistency"]);
+    cluster.take_dumps();
     let mut back = on_web1(&row, "instance failover -f --ignore-consistency web1", &[]);
     back.own = own(&[
         ("INSTANCE_NAME", "web1"),

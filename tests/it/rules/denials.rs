@@ -28,7 +28,7 @@ fn r1_every_kind_of_failure_denies_and_all_are_named() {
         "9",
         "node2",
         "10-limit",
-        "1s",
+        "time limit",
         "node3",
         "10-interpreter",
         "/no/such/interpreter",
@@ -75,7 +75,7 @@ fn r4_over_the_time_limit_denies() {
     let cluster = cluster_with_web1();
     cluster.script(3, PRE, "10-slow", "sleep 600 # HOOK_KILL_TIMEOUT = 1 s");
     let before = cluster.snapshot();
-    modify(&cluster, 96).exits(1).says(&["node3", "10-slow", "1s"]);
+    modify(&cluster, 96).exits(1).says(&["node3", "10-slow", "time limit"]);
     assert_eq!(cluster.snapshot(), before);
     assert_eq!(cluster.last_job().error.unwrap().kind(), v1::ErrorKind::Denied);
 }

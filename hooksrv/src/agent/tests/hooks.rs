@@ -125,7 +125,7 @@ async fn the_runs_of_jobs_that_are_not_alive_end() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_no_call_is_refused() {
+async fn e3_d1_what_is_no_call_is_refused() {
     let daemon = Daemon::start().await;
     type Spoil = fn(&mut v1::RunHooksRequest);
     let spoils: [Spoil; 7] = [
@@ -145,7 +145,7 @@ async fn what_is_no_call_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn hooks_are_listed_with_their_limits() {
+async fn x8_hooks_are_listed_with_their_limits() {
     let daemon = Daemon::start().await;
     daemon.script("node-add-post.d", "10-x", "# HOOK_KILL_TIMEOUT = 7 s");
     let request = v1::ListHooksRequest { context: context(1, 1) };

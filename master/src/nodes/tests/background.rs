@@ -12,7 +12,7 @@ use uuid::Uuid;
 
 use super::{
     super::NodeRegistry,
-    fixture::{name, registry, short, within},
+    fixture::{name, patient, registry, within},
     server::TestNode,
     tls::{TlsNode, cluster_uuid, new_ca, signed, tls_node},
 };
@@ -63,7 +63,7 @@ fn push(node: &TestNode, version: &str) {
 async fn states_and_facts_follow_the_configuration() {
     let ca = new_ca();
     let (two, three) = (tls_node(&ca, 2).await, tls_node(&ca, 3).await);
-    let (registry, _) = registry("/nonexistent".as_ref(), short());
+    let (registry, _) = registry("/nonexistent".as_ref(), patient());
     registry.set_tls(&signed(&ca, &Identity::master(cluster_uuid(), Uuid::from_u128(1), 3)));
     let mut offline = member(&three, "node3");
     offline.offline = true;
@@ -107,7 +107,7 @@ async fn the_watch_and_the_facts_come_back_with_the_daemon() {
     let node = TestNode::new();
     let ca = new_ca();
     let local = member(&tls_node(&ca, 1).await, "node1");
-    let (registry, _) = registry(&socket, short());
+    let (registry, _) = registry(&socket, patient());
     registry.update(&cluster(8, vec![local.clone()]));
     within(async {
         while registry.not_reached(&name("node1")).is_none() {

@@ -12,7 +12,7 @@ use uuid::Uuid;
 
 use super::{
     super::{NodeClient, OnProgress, copy::copy_image},
-    fixture::{name, registry, short, within},
+    fixture::{name, patient, registry, within},
     server::{Serving, TestNode},
 };
 
@@ -29,7 +29,7 @@ fn pair() -> Pair {
     let (from, to) = (TestNode::new(), TestNode::new());
     let (from_socket, to_socket) = (folder.path().join("from.sock"), folder.path().join("to.sock"));
     let serving = (from.serve(&from_socket), to.serve(&to_socket));
-    let clients = (registry(&from_socket, short()).0.local(), registry(&to_socket, short()).0.local());
+    let clients = (registry(&from_socket, patient()).0.local(), registry(&to_socket, patient()).0.local());
     Pair { from, to, clients, _serving: serving, _folder: folder }
 }
 
@@ -106,7 +106,7 @@ async fn a_writer_that_refuses_ends_the_copy() {
 
     let missing: NodeName = name("node7");
     let image = Image::Disk { disk: Uuid::nil() };
-    let (registry, _) = registry(&pair._folder.path().join("from.sock"), short());
+    let (registry, _) = registry(&pair._folder.path().join("from.sock"), patient());
     let answer = within(registry.copy_image(&name("node1"), &image, &missing, &image, None)).await;
     assert!(matches!(&answer, CallAnswer::NotReached(why) if why.contains("node7")), "{answer:?}");
 }

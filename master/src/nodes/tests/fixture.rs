@@ -42,6 +42,12 @@ pub(super) fn short() -> Limits {
     }
 }
 
+/// The real limits where all goes well, so that a busy machine fails no test; only pauses are short.
+pub(super) fn patient() -> Limits {
+    let watch_pause = (Duration::from_millis(50), Duration::from_millis(200));
+    Limits { fresh: Duration::ZERO, watch_pause, ..Limits::default() }
+}
+
 /// A registry on `node1`, and the reasons for which its office was lost.
 pub(super) fn registry(socket: &Path, limits: Limits) -> (NodeRegistry, Arc<Mutex<Vec<String>>>) {
     let lost = Arc::new(Mutex::new(Vec::new()));

@@ -1,6 +1,9 @@
 //! Hook calls on a node that can be reached: what comes back, what is sent before, what a loss in the middle does.
 
-use std::sync::{Arc, Mutex};
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use muster_core::{
     calls::{CallAnswer, NodeCall},
@@ -12,7 +15,7 @@ use uuid::Uuid;
 
 use super::{
     super::{CallError, Limits, OnProgress, OnScript, Progress},
-    fixture::{answered, facts, name, not_reached, outcomes, pre, registry, short, within},
+    fixture::{answered, facts, name, not_reached, outcomes, patient, pre, registry, short, within},
     proxy::Proxy,
     server::TestNode,
 };
@@ -104,7 +107,7 @@ async fn a_node_that_is_behind_gets_the_facts_before_the_hooks() {
     let node = TestNode::new();
     node.finish();
     let _serving = node.serve(&socket);
-    let (registry, _) = registry(&socket, short());
+    let (registry, _) = registry(&socket, Limits { facts: Duration::from_secs(1), ..patient() });
     // What the node said it has.
     registry.set_facts(facts(5));
     within(registry.run_hooks(&name("node1"), &pre("1/pre/1"), None)).await;
@@ -129,7 +132,7 @@ async fn a_lost_connection_is_made_again_and_the_run_joined_by_its_call_id() {
     let node = TestNode::new();
     let _serving = node.serve(&socket);
     let proxy = Arc::new(Proxy::new(&through, &socket));
-    let (registry, _) = registry(&through, short());
+    let (registry, _) = registry(&through, patient());
     let told = Arc::new(Mutex::new(Vec::new()));
     let on_script: OnScript = {
         let (told, proxy) = (told.clone(), proxy.clone());
@@ -214,7 +217,7 @@ async fn a_run_that_the_node_lost_track_of_is_lost() {
     let node = TestNode::new();
     node.hook_event(Event::Lost(v1::RunLost {}));
     let _serving = node.serve(&socket);
-    let (registry, _) = registry(&socket, short());
+    let (registry, _) = registry(&socket, patient());
     let report = within(registry.run_hooks(&name("node1"), &pre("17/pre/1"), None)).await;
     assert_eq!(report.answer, NodeAnswer::Lost);
 }
@@ -226,7 +229,7 @@ async fn calls_report_progress_and_are_joined_after_a_loss() {
     let node = TestNode::new();
     let _serving = node.serve(&socket);
     let proxy = Arc::new(Proxy::new(&through, &socket));
-    let (registry, _) = registry(&through, short());
+    let (registry, _) = registry(&through, patient());
     let told = Arc::new(Mutex::new(Vec::new()));
     let on_progress: OnProgress = {
         let (told, proxy) = (told.clone(), proxy.clone());
@@ -260,7 +263,7 @@ async fn an_answer_of_unknown_outcome_is_a_failure() {
     let socket = folder.path().join("node.sock");
     let node = TestNode::new();
     let _serving = node.serve(&socket);
-    let (registry, _) = registry(&socket, short());
+    let (registry, _) = registry(&socket, patient());
     let lost = v1::Answer { answer: Some(v1::answer::Answer::Lost(v1::ExecuteGoing {})) };
     let event = v1::ExecuteEvent { event: Some(execute_event::Event::Answer(lost)) };
     node.execution.send_modify(|events| events.push(event));

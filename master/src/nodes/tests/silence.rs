@@ -10,12 +10,13 @@ use muster_core::{
     calls::{CallAnswer, NodeCall},
     hooks::ScriptOutcome,
 };
+use muster_proto::transport::Keepalive;
 use rustix::net::{AddressFamily, SocketType, bind, getsockname, listen, socket};
 use uuid::Uuid;
 
 use super::{
     super::{CallError, Limits, OnScript},
-    fixture::{answered, name, not_reached, outcomes, pre, registry, short, within},
+    fixture::{answered, name, not_reached, outcomes, patient, pre, registry, short, within},
     proxy::Proxy,
     server::TestNode,
     tls::master_tls,
@@ -114,11 +115,12 @@ async fn a_quiet_script_is_waited_for_while_pings_are_answered() {
     let node = TestNode::new();
     let _serving = node.serve(&socket);
     let proxy = Proxy::new(&through, &socket);
-    let (registry, _) = registry(&through, short());
+    let keepalive = Keepalive { interval: Duration::from_millis(100), limit: Duration::from_secs(1) };
+    let (registry, _) = registry(&through, Limits { keepalive, ..patient() });
     let run = tokio::spawn(async move { registry.run_hooks(&name("node1"), &pre("17/pre/1"), None).await });
     node.called("run_hooks 17/pre/1", 1).await;
-    // Pings and answers: at least 1 s of quiet, with a limit of 0.4 s.
-    proxy.forwarded(20).await;
+    // Pings and answers: about 2 s of quiet, with a limit of 1 s.
+    proxy.forwarded(40).await;
     node.script("10-a", 0);
     node.finish();
     let report = within(run).await.unwrap();
@@ -157,7 +159,7 @@ async fn a_node_found_silent_is_waited_for_again_once_a_probe_answers() {
     let socket = folder.path().join("node.sock");
     let node = TestNode::new();
     node.finish();
-    let (registry, _) = registry(&socket, short());
+    let (registry, _) = registry(&socket, patient());
     let mut run = pre("1/pre/1");
     let silent = within(registry.run_hooks(&name("node1"), &run, None)).await;
     assert!(not_reached(&silent).0.contains("no such socket"), "{silent:?}");
