@@ -70,7 +70,12 @@ fn error_text(job: &Job, error: &JobError) -> String {
 fn objection_text(objection: &Objection) -> String {
     let mut text = format!("  {}: ", objection.node);
     match &objection.script {
-        Some(script) => text += &script_text(script, &objection.node),
+        Some(script) => {
+            text += &script_text(script, &objection.node);
+            if let Some(reason) = &objection.reason {
+                text += &format!("    {}\n", visible_line(reason));
+            }
+        }
         None => {
             text += &format!("{}\n", visible_line(objection.reason.as_deref().unwrap_or("no reason given")))
         }

@@ -7,7 +7,7 @@ use super::{
     PRE_ATTEMPTS_MAX, Phase,
 };
 use crate::{
-    hooks::{self, NodeAnswer, NodeReport, fold_post, fold_pre},
+    hooks::{self, Class, ExitCodes, NodeAnswer, NodeReport, bound_output, fold_post, fold_pre},
     names::NodeName,
     ops::Prepared,
 };
@@ -122,6 +122,7 @@ impl Engine {
         let job = self.job_mut(id);
         match std::mem::replace(&mut job.phase, Phase::Waiting) {
             Phase::PreHooks { prepared } => {
+                bound_output(&prepared.policy, &mut awaited.reports);
                 let verdict = fold_pre(&prepared.policy, &local, &awaited.reports);
                 job.timings.pre_ms = Some(duration_ms);
                 log_phase(job, hooks::Phase::Pre, &awaited.reports, duration_ms, now);
@@ -134,8 +135,13 @@ impl Engine {
             Phase::PostHooks { prepared } => {
                 job.timings.post_ms = Some(duration_ms);
                 log_phase(job, hooks::Phase::Post, &awaited.reports, duration_ms, now);
-                for (warning, text) in fold_post(&prepared.policy, &awaited.reports) {
-                    let level = if warning { Level::Warning } else { Level::Info };
+                bound_output(&prepared.policy, &mut awaited.reports);
+                for (class, text) in fold_post(&prepared.policy, &awaited.reports) {
+                    let level = match (class, prepared.policy.exit_codes) {
+                        (Class::Success, ExitCodes::Strict) => Level::Info,
+                        (Class::Success, ExitCodes::Graded) => Level::Debug,
+                        (Class::Warning | Class::Error, _) => Level::Warning,
+                    };
                     job.log(now.wall_ms, level, LogEntry::Text(text));
                 }
                 job.post = awaited.reports;

@@ -2,12 +2,14 @@
 //!
 //! The numbers (`R1`, `E4`, ...) are those of HOOKS.md.
 
+mod bound;
 mod env;
 mod policy;
 mod report;
 mod timeouts;
 mod verdict;
 
+pub use bound::{PHASE_OUTPUT_BYTES_MAX, bound_output};
 pub use env::{Env, EnvError, PHASE_POST, PHASE_PRE, Phase};
 pub use policy::{Class, ExitCodes, HookPolicy, OnError, OnTimeout, OnUnreachable};
 pub use report::{

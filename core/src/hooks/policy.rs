@@ -116,4 +116,14 @@ impl HookPolicy {
             | ScriptOutcome::Lost => Class::Error,
         }
     }
+
+    /// What must be said of an outcome beside its class (HOOKS.md R9).
+    pub fn remark(&self, outcome: &ScriptOutcome) -> Option<String> {
+        match (self.exit_codes, outcome) {
+            (ExitCodes::Graded, ScriptOutcome::Failed { code: code @ 64.. }) => {
+                Some(format!("exit code {code} is reserved (64 to 255) and counts as an error"))
+            }
+            (ExitCodes::Graded | ExitCodes::Strict, _) => None,
+        }
+    }
 }

@@ -61,7 +61,7 @@ fn fold_pre_node(policy: &HookPolicy, master: &NodeName, report: &NodeReport, ve
             Class::Error => verdict.objections.push(Objection {
                 node: node.clone(),
                 script: Some(script.clone()),
-                reason: None,
+                reason: policy.remark(&script.outcome),
             }),
         }
     }
@@ -75,25 +75,31 @@ fn fold_pre_node(policy: &HookPolicy, master: &NodeName, report: &NodeReport, ve
     }
 }
 
-/// Lines of a post phase for the job's log, each with whether it is a warning (HOOKS.md R7).
-pub fn fold_post(policy: &HookPolicy, reports: &[NodeReport]) -> Vec<(bool, String)> {
+/// Lines of a post phase for the job's log, each with its class (HOOKS.md R7).
+pub fn fold_post(policy: &HookPolicy, reports: &[NodeReport]) -> Vec<(Class, String)> {
     let mut lines = Vec::new();
     for report in reports {
         let node = &report.node;
         for script in report.scripts() {
-            lines.push((policy.class(&script.outcome) != Class::Success, script.line(node)));
+            let remark =
+                policy.remark(&script.outcome).map(|remark| format!(": {remark}")).unwrap_or_default();
+            lines.push((policy.class(&script.outcome), format!("{}{remark}", script.line(node))));
         }
         match &report.answer {
             NodeAnswer::Answered(result) => {
                 if let Some(failure) = &result.failure {
-                    lines.push((true, format!("post hooks on {node} failed: {failure}")));
+                    lines.push((Class::Warning, format!("post hooks on {node} failed: {failure}")));
                 }
             }
             NodeAnswer::NotReached { why, .. } => {
-                lines
-                    .push((true, format!("node {node} could not be reached for post hooks: {}", why.reason)));
+                lines.push((
+                    Class::Warning,
+                    format!("node {node} could not be reached for post hooks: {}", why.reason),
+                ));
             }
-            NodeAnswer::Lost => lines.push((true, format!("the result of post hooks on {node} is unknown"))),
+            NodeAnswer::Lost => {
+                lines.push((Class::Warning, format!("the result of post hooks on {node} is unknown")))
+            }
         }
     }
     lines
@@ -130,5 +136,88 @@ impl super::ScriptOutcome {
             O::Ended => "ended because its job was canceled".to_owned(),
             O::Lost => "unknown: its keeper is gone".to_owned(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hooks::{Captured, ExitCodes, HookResult, NotReached, OnTimeout, ScriptOutcome};
+
+    fn name(text: &str) -> NodeName {
+        NodeName::parse(text).unwrap()
+    }
+
+    fn answered(node: &str, outcomes: &[ScriptOutcome]) -> NodeReport {
+        let scripts = outcomes.iter().enumerate().map(|(index, outcome)| ScriptResult {
+            name: format!("{index}0-x"),
+            outcome: outcome.clone(),
+            duration_ms: 7,
+            stdout: Captured::default(),
+            stderr: Captured::default(),
+            notes: Vec::new(),
+        });
+        let result = HookResult { scripts: scripts.collect(), ..HookResult::default() };
+        NodeReport { node: name(node), answer: NodeAnswer::Answered(result), duration_ms: 9 }
+    }
+
+    fn silent(node: &str, partial: NodeReport) -> NodeReport {
+        let NodeAnswer::Answered(partial) = partial.answer else { panic!("a partial answer is an answer") };
+        let why = NotReached { reason: "connection refused".to_owned() };
+        NodeReport { node: name(node), answer: NodeAnswer::NotReached { why, partial }, duration_ms: 9 }
+    }
+
+    /// Number of objections, whether the master was not asked, number of warnings.
+    fn check(policy: &HookPolicy, reports: &[NodeReport], expected: (usize, bool, usize)) -> Verdict {
+        let verdict = fold_pre(policy, &name("m"), reports);
+        let found = (verdict.objections.len(), verdict.master_unasked.is_some(), verdict.warnings.len());
+        assert_eq!(found, expected, "{reports:?}");
+        verdict
+    }
+
+    #[test]
+    fn r1_r3_r4_r5_in_strict_mode() {
+        let policy = HookPolicy::default();
+        let failed = |code| ScriptOutcome::Failed { code };
+        check(&policy, &[answered("m", &[ScriptOutcome::Passed]), answered("a", &[])], (0, false, 0));
+        check(
+            &policy,
+            &[answered("m", &[failed(1), failed(40)]), answered("a", &[failed(255)])],
+            (3, false, 0),
+        );
+        check(&policy, &[answered("m", &[ScriptOutcome::Killed { signal: 9 }])], (1, false, 0));
+        check(&policy, &[answered("m", &[ScriptOutcome::TimedOut { limit_ms: 5 }])], (1, false, 0));
+        check(&policy, &[answered("m", &[]), silent("a", answered("a", &[]))], (0, false, 1));
+        check(&policy, &[answered("m", &[]), silent("a", answered("a", &[failed(1)]))], (1, false, 1));
+        let verdict = check(&policy, &[silent("m", answered("m", &[]))], (0, true, 0));
+        assert!(verdict.master_unasked.unwrap().starts_with("could not ask the master's own hooks"));
+        let bare = HookPolicy { master_required: false, ..policy };
+        check(&bare, &[silent("m", answered("m", &[]))], (0, false, 1));
+    }
+
+    #[test]
+    fn r9_graded_exit_codes() {
+        let policy = HookPolicy { exit_codes: ExitCodes::Graded, ..HookPolicy::default() };
+        // Exit code, objections, warnings.
+        for (code, objections, warnings) in
+            [(1, 1, 0), (31, 1, 0), (32, 0, 1), (63, 0, 1), (64, 1, 0), (255, 1, 0)]
+        {
+            let verdict = check(
+                &policy,
+                &[answered("m", &[ScriptOutcome::Failed { code }])],
+                (objections, false, warnings),
+            );
+            let reserved =
+                verdict.objections.iter().any(|o| o.reason.as_ref().is_some_and(|r| r.contains("reserved")));
+            assert_eq!(reserved, code >= 64, "{code}");
+        }
+    }
+
+    #[test]
+    fn r10_the_cluster_can_turn_both_round() {
+        let deny = HookPolicy { unreachable: OnUnreachable::Deny, ..HookPolicy::default() };
+        check(&deny, &[answered("m", &[]), silent("a", answered("a", &[]))], (1, false, 0));
+        let allow = HookPolicy { timeout: OnTimeout::Allow, ..HookPolicy::default() };
+        check(&allow, &[answered("m", &[ScriptOutcome::TimedOut { limit_ms: 5 }])], (0, false, 1));
     }
 }
