@@ -72,10 +72,7 @@ impl Operation for NodeRemove {
     }
 
     fn hook_env(&self, _given: Given<'_>, node: &Node) -> Env {
-        Env::new()
-            .set("NODE_NAME", node.name.as_str())
-            .set("NODE_PIP", node.primary_ip.to_string())
-            .set("NODE_SIP", node.secondary_ip.to_string())
+        Env::new().set("NODE_NAME", node.name.as_str())
     }
 
     fn plan(&self, _given: Given<'_>, node: &Node) -> Plan {

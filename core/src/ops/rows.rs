@@ -148,7 +148,7 @@ fn row_t4_node_remove() {
         prefix: "node-remove",
         object: ObjectKind::Node,
         target: "node3",
-        variables: "NODE_NAME=node3;NODE_PIP=192.0.2.3;NODE_SIP=192.0.2.3",
+        variables: "NODE_NAME=node3",
         pre: "node1 node2",
         post: "node1 node2",
     };

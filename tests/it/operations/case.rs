@@ -158,7 +158,7 @@ impl Case<'_> {
 
 /// The denial as programs see it.
 #[track_caller]
-pub(super) fn check_denied_job(job: &v1::Job, node: &str) {
+fn check_denied_job(job: &v1::Job, node: &str) {
     assert_eq!(job.status(), v1::JobStatus::Error);
     let error = job.error.as_ref().expect("a denied job has an error");
     assert_eq!(error.kind(), v1::ErrorKind::Denied, "{error:?}");

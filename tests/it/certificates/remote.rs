@@ -1,5 +1,4 @@
-//! Certificates at the daemons' doors. The tables over all methods, roles and kinds of certificates stand with the transport; what
-//! needs whole daemons stands here.
+//! What remote users may do with `gnt` over TCP.
 
 use std::process::Command;
 

@@ -1,0 +1,66 @@
+//! Ways to break the promises, each at an edge of the real code: they show that a checker is able to fail.
+
+use super::check::Checker;
+
+/// What is wrong in a mutated simulation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mutation {
+    /// The master answers its scripts' calls itself, without asking a node.
+    AnswersForNodes,
+    /// The master takes every step for done, without asking a node.
+    SkipsSteps,
+    /// A repeated run gets another environment.
+    ChangesEnvironment,
+    /// Every twentieth answer is lost inside of the master.
+    DropsAnswers,
+    /// A restarted master forgets one of the jobs that were going.
+    ForgetsHolder,
+    /// A restarted master begins a finished job again.
+    RevivesJob,
+    /// A restarted master forgets which requests it has seen.
+    ForgetsRequests,
+    /// The store answers before it has synchronised.
+    AnswersUnsynced,
+    /// The store leaves out some records of finished jobs.
+    LosesResults,
+    /// The store leaves out some records of new jobs.
+    LosesSubmissions,
+    /// The store changes the configuration when a job has failed.
+    WritesForFailed,
+    /// The store commits whatever the epoch.
+    IgnoresEpoch,
+    /// Ids are drawn twice.
+    RepeatsIds,
+    /// A node carries out each request that it gets.
+    KeepsNoJournal,
+    /// A restarted node lets the scripts of its predecessor run.
+    LeavesRemains,
+    /// A node ends no script when it is greeted or told to.
+    EndsNothing,
+    /// A node says that it stopped a guest and did not.
+    StopsNoGuest,
+    /// A node says that it removed a file and did not.
+    RemovesNoFile,
+}
+
+/// Every mutation, with the checker that must see it.
+pub const MUTATIONS: [(Mutation, Checker); 18] = [
+    (Mutation::AnswersForNodes, Checker::CommitFollowsVerdict),
+    (Mutation::SkipsSteps, Checker::CommitFollowsSteps),
+    (Mutation::ChangesEnvironment, Checker::RepeatHasSameEnvironment),
+    (Mutation::DropsAnswers, Checker::EveryJobEnds),
+    (Mutation::ForgetsHolder, Checker::ExclusiveLockHasOneHolder),
+    (Mutation::RevivesJob, Checker::FinishedJobHoldsNoLock),
+    (Mutation::ForgetsRequests, Checker::RequestMakesOneJob),
+    (Mutation::AnswersUnsynced, Checker::PostFollowsDurableCommit),
+    (Mutation::LosesResults, Checker::ResultSurvives),
+    (Mutation::LosesSubmissions, Checker::SubmissionSurvives),
+    (Mutation::WritesForFailed, Checker::FailureChangesNothing),
+    (Mutation::IgnoresEpoch, Checker::EpochHasOneMaster),
+    (Mutation::RepeatsIds, Checker::ConfigurationHolds),
+    (Mutation::KeepsNoJournal, Checker::CallTakesEffectOnce),
+    (Mutation::LeavesRemains, Checker::SecondRunWaitsForFirst),
+    (Mutation::EndsNothing, Checker::NoScriptUnderFinishedJob),
+    (Mutation::StopsNoGuest, Checker::GuestRunsOnce),
+    (Mutation::RemovesNoFile, Checker::NodesHoldWhatIsConfigured),
+];
