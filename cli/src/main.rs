@@ -11,11 +11,27 @@ mod output;
 
 use std::process::ExitCode;
 
+/// Longest line of an error about usage, in characters: a wrong argument is named, however long it is.
+const USAGE_LINE_CHARS_MAX: usize = 300;
+
+/// Tells what `--help` and `--version` ask for, or what is wrong with a command line; the code is 2 then.
+fn usage(error: &clap::Error) -> ExitCode {
+    if !error.use_stderr() {
+        error.exit();
+    }
+    for line in error.render().to_string().lines() {
+        match line.char_indices().nth(USAGE_LINE_CHARS_MAX) {
+            Some((end, _)) => output::note(&format!("{} ...", &line[..end])),
+            None => output::note(line),
+        }
+    }
+    ExitCode::from(2)
+}
+
 fn main() -> ExitCode {
     let line = match args::parse(std::env::args_os().collect()) {
         Ok(line) => line,
-        // Also --help and --version; the code is 2 for wrong usage.
-        Err(error) => error.exit(),
+        Err(error) => return usage(&error),
     };
     // One thread: a command waits for one thing at a time, and starts quicker.
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {

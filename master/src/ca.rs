@@ -5,6 +5,7 @@
 
 use std::{
     fs, io,
+    net::IpAddr,
     path::{Path, PathBuf},
     sync::{Arc, PoisonError, RwLock},
 };
@@ -187,7 +188,7 @@ impl CaKeeper {
 
     /// Signs a node's request.
     pub fn sign_node(&self, csr_der: &[u8], node: Uuid, now_ms: u64) -> Result<Unrecorded, CaError> {
-        self.sign(csr_der, now_ms, |cluster| Identity::node(cluster, node))
+        self.sign(csr_der, now_ms, None, |cluster| Identity::node(cluster, node))
     }
 
     /// Signs a remote client's request.
@@ -198,7 +199,7 @@ impl CaKeeper {
         role: model::ClientRole,
         now_ms: u64,
     ) -> Result<Unrecorded, CaError> {
-        self.sign(csr_der, now_ms, |cluster| Identity::client(cluster, client, wire_role(role)))
+        self.sign(csr_der, now_ms, None, |cluster| Identity::client(cluster, client, wire_role(role)))
     }
 
     /// Makes the master's own certificate for a term of office, with a new key.
@@ -207,10 +208,12 @@ impl CaKeeper {
         name: &NodeName,
         node: Uuid,
         epoch: u64,
+        address: Option<IpAddr>,
         now_ms: u64,
     ) -> Result<OwnCertificate, CaError> {
         let (key, csr) = new_key_and_csr(name.as_str())?;
-        let unrecorded = self.sign(&csr, now_ms, |cluster| Identity::master(cluster, node, epoch))?;
+        let unrecorded =
+            self.sign(&csr, now_ms, address, |cluster| Identity::master(cluster, node, epoch))?;
         let (record, signed) = unrecorded.into_parts();
         let ca_pem = self.certificate_pem()?;
         let tls = TlsState::new(&ca_pem, &signed.pem, &key)?;
@@ -230,11 +233,12 @@ impl CaKeeper {
         &self,
         csr_der: &[u8],
         now_ms: u64,
+        address: Option<IpAddr>,
         identity: impl FnOnce(Uuid) -> Identity,
     ) -> Result<Unrecorded, CaError> {
         let (cluster, ca) = self.ca()?;
         let identity = identity(cluster);
-        let signed = ca.sign(csr_der, &identity, moment(now_ms), LEAF_LIFETIME)?;
+        let signed = ca.sign_at(csr_der, &identity, address, moment(now_ms), LEAF_LIFETIME)?;
         let issued = Issued { identity: identity.to_string(), issued_ms: now_ms };
         let record = (keys::issued(&signed.fingerprint), encode(&issued));
         Ok(Unrecorded { signed, record })
@@ -340,10 +344,10 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let keeper = keeper(folder.path());
         let name = NodeName::parse("node1").unwrap();
-        let own = keeper.own_certificate(&name, Uuid::from_u128(9), 7, NOW_MS).unwrap();
+        let own = keeper.own_certificate(&name, Uuid::from_u128(9), 7, None, NOW_MS).unwrap();
         assert_eq!(own.tls.identity(), Identity::master(Uuid::from_u128(1), Uuid::from_u128(9), 7));
         assert_eq!(own.record.0, format!("issued/{}", own.tls.fingerprint()));
-        let next = keeper.own_certificate(&name, Uuid::from_u128(9), 8, NOW_MS).unwrap();
+        let next = keeper.own_certificate(&name, Uuid::from_u128(9), 8, None, NOW_MS).unwrap();
         next.put_into(&own.tls).unwrap();
         assert_eq!(own.tls.fingerprint(), next.tls.fingerprint());
     }

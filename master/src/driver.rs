@@ -141,6 +141,8 @@ pub struct Driver<S, C, I> {
     /// The epoch that the store must have for a commit; `None` until there is a cluster.
     epoch: Option<u64>,
     retired: Option<Retired>,
+    /// Whether a submission waits for the flush.
+    submitted: bool,
     changed_jobs: BTreeSet<u64>,
     changed_config: BTreeSet<Touched>,
     writes: Batch,
@@ -165,6 +167,7 @@ impl<S: Store, C: Clock, I: Ids> Driver<S, C, I> {
             requests,
             epoch,
             retired: None,
+            submitted: false,
             changed_jobs: BTreeSet::new(),
             changed_config: BTreeSet::new(),
             writes: Batch::default(),
@@ -251,6 +254,7 @@ impl<S: Store, C: Clock, I: Ids> Driver<S, C, I> {
             }
             self.pass(&jobs, !config.is_empty(), "after");
         }
+        self.submitted = false;
         let mut released = std::mem::take(&mut self.released);
         released.serial = self.engine.cluster().map(|cluster| cluster.serial);
         released.jobs = jobs;
@@ -272,11 +276,16 @@ impl<S: Store, C: Clock, I: Ids> Driver<S, C, I> {
     }
 
     fn pass(&self, jobs: &[Job], config: bool, moment: &str) {
+        if self.submitted {
+            self.failpoints.pass(&format!("submit.{moment}"));
+        }
         if config {
             self.failpoints.pass(&format!("commit.{moment}"));
         }
         for job in jobs {
-            self.failpoints.pass(&place(&job.phase, moment));
+            if let Some(place) = place(&job.phase, moment) {
+                self.failpoints.pass(&place);
+            }
         }
     }
 
@@ -325,6 +334,7 @@ impl<S: Store, C: Clock, I: Ids> Driver<S, C, I> {
             request_id: request.request_id,
             fresh,
         };
+        self.submitted = true;
         self.input(Input::Submit(Box::new(submission)));
         self.released.replies.push(Box::new(move || reply(Ok(id))));
     }

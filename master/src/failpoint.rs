@@ -67,10 +67,11 @@ impl Failpoints {
     }
 }
 
-/// The place at which a job in this phase is recorded; `moment` is `before` or `after`.
-pub fn place(phase: &Phase, moment: &str) -> String {
+/// The place at which a job in this phase is recorded; `moment` is `before` or `after`. A job that waits was submitted,
+/// which is a place of its own.
+pub fn place(phase: &Phase, moment: &str) -> Option<String> {
     let name = match phase {
-        Phase::Waiting => "submit",
+        Phase::Waiting => return None,
         Phase::PreHooks { .. } => "pre-hooks",
         Phase::Running { .. } => "step",
         Phase::Cleaning { .. } => "cleanup",
@@ -78,5 +79,5 @@ pub fn place(phase: &Phase, moment: &str) -> String {
         Phase::Undoing { .. } => "undo",
         Phase::Done { .. } => "done",
     };
-    format!("{name}.{moment}")
+    Some(format!("{name}.{moment}"))
 }

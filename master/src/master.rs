@@ -3,7 +3,7 @@
 use std::{
     net::SocketAddr,
     sync::{
-        Arc, Mutex, RwLock,
+        Arc, Mutex,
         atomic::{AtomicU64, Ordering},
     },
 };
@@ -19,6 +19,7 @@ use muster_proto::{
     transport::{Connections, TlsState},
     v1,
 };
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
 use uuid::Uuid;
@@ -60,7 +61,7 @@ const POISON: &str = "no holder of this lock panics";
 /// The shared part.
 pub struct Master {
     pub(crate) config: Config,
-    pub(crate) standing: RwLock<Standing>,
+    pub(crate) standing: watch::Sender<Standing>,
     pub(crate) commands: CommandSlot,
     pub(crate) epoch: AtomicU64,
     /// The uuid of the cluster that an init would make; drawn once.
@@ -99,7 +100,7 @@ impl Master {
     }
 
     pub(crate) fn standing(&self) -> Standing {
-        self.standing.read().expect(POISON).clone()
+        self.standing.borrow().clone()
     }
 
     pub(crate) fn set_epoch(&self, epoch: u64) {
@@ -113,7 +114,7 @@ impl Master {
     }
 
     pub(crate) fn set_standing(&self, standing: Standing) {
-        *self.standing.write().expect(POISON) = standing;
+        self.standing.send_replace(standing);
     }
 
     /// The configuration.

@@ -89,7 +89,8 @@ async fn certificate_renew(master: &Arc<Master>, node: &NodeName) -> Result<Outp
     let cluster = master.view.cluster().ok_or("there is no cluster")?;
     let uuid = cluster.nodes.get(node).ok_or_else(|| format!("there is no node {node}"))?.uuid;
     let client = master.nodes.node(node).map_err(words)?;
-    let output = renew(master, &client, node, uuid).await?;
+    let mut output = renew(master, &client, node, uuid).await?;
+    output.result = [(node.to_string(), "renewed".to_owned())].into();
     client.reset();
     client.hello(true).await.map_err(words)?;
     if *node == master.config.name {

@@ -161,7 +161,13 @@ pub(crate) fn enter(master: &Master, cluster: &Cluster, epoch: u64) -> Result<()
 pub(crate) fn renew_own(master: &Master, cluster: &Cluster) -> Result<(), CaError> {
     let name = &master.config.name;
     let uuid = cluster.nodes.get(name).map(|node| node.uuid).unwrap_or_default();
-    let own = master.authority.own_certificate(name, uuid, master.epoch(), wall_ms())?;
+    let own = master.authority.own_certificate(
+        name,
+        uuid,
+        master.epoch(),
+        master.config.advertised_ip(),
+        wall_ms(),
+    )?;
     let tls = master.own_tls(&own)?;
     master.pins.pin_own(tls.identity(), tls.fingerprint());
     master.nodes.set_tls(&tls);

@@ -1,6 +1,6 @@
 //! The daemon's life: sockets, services, background work, the end.
 
-use std::sync::{Arc, Mutex, RwLock, atomic::AtomicU64};
+use std::sync::{Arc, Mutex, atomic::AtomicU64};
 
 use muster_proto::{
     transport::{Connections, SocketPolicy, bind_unix, common_services, serve_tls, serve_unix},
@@ -9,7 +9,7 @@ use muster_proto::{
         operation_service_server::OperationServiceServer, query_service_server::QueryServiceServer,
     },
 };
-use tokio::{net::TcpListener, signal::unix};
+use tokio::{net::TcpListener, signal::unix, sync::watch};
 use tokio_util::sync::CancellationToken;
 use tonic::service::Routes;
 use uuid::Uuid;
@@ -154,7 +154,7 @@ fn make_master(
         },
     });
     Ok(Arc::new_cyclic(|master: &std::sync::Weak<Master>| Master {
-        standing: RwLock::new(Standing::NoCluster),
+        standing: watch::Sender::new(Standing::NoCluster),
         enrolment: Enrolment::new(
             authority.clone(),
             pins.clone(),

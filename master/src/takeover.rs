@@ -16,8 +16,9 @@ use std::{net::SocketAddr, pin::Pin, sync::Arc};
 
 use futures::{Stream, StreamExt};
 use muster_core::{
-    engine::{Outcome, Phase},
+    engine::{Job, Outcome, Phase},
     names::NodeName,
+    ops::Op,
 };
 use muster_proto::{
     transport::{
@@ -123,8 +124,9 @@ impl MasterService for Masters {
         };
         let caller = Peer::of(&request)?.identity().cloned();
         caller_node(caller.as_ref(), &cluster, &successor)?;
-        tracing::warn!(successor, reason = request.get_ref().reason, "the office comes back");
-        resume(master).await.map_err(|error| Status::internal(describe(&error)))?;
+        let request = request.into_inner();
+        tracing::warn!(successor, reason = request.reason, "the office comes back");
+        resume(master, request.records).await.map_err(|error| Status::internal(describe(&error)))?;
         Ok(Response::new(v1::TakeBackResponse {}))
     }
 }
@@ -158,9 +160,13 @@ fn caller_node(
 }
 
 /// Drives again what was given away; the epoch passes the one that the successor may have used.
-async fn resume(master: &Arc<Master>) -> Result<(), StartError> {
+async fn resume(master: &Arc<Master>, records: Vec<v1::StoreRecord>) -> Result<(), StartError> {
     let Some(mut aside) = master.take_store() else { return Ok(()) };
     raise_epoch(&mut aside.store)?;
+    // The successor's job is part of this cluster's history, and its number is used.
+    let jobs = records.into_iter().filter(|record| record.key.starts_with(keys::JOB));
+    let puts = jobs.map(|record| (record.key, record.value)).collect();
+    aside.store.commit(&Batch { puts, ..Batch::default() })?;
     office::activate(master, aside.store, Start::default(), aside.failpoints).await
 }
 
@@ -269,6 +275,23 @@ async fn fetch(master: &Master) -> Result<(Records, v1::CaMaterial), String> {
     Err("the old master's state came incomplete".to_owned())
 }
 
+/// How long a follower of a failed takeover is kept from its end while the office goes back.
+const GOING_BACK_LIMIT: std::time::Duration = std::time::Duration::from_secs(30);
+
+/// Waits until the office is where the job's end leaves it, so that who is told of the end finds a master.
+pub(crate) async fn settled(master: &Master, job: &Job) {
+    let failed = !matches!(&job.phase, Phase::Done { outcome: Outcome::Success, .. });
+    if !matches!(job.submission.op, Op::MasterFailover(_)) || !failed || master.standing() != Standing::Active
+    {
+        return;
+    }
+    let mut standing = master.standing.subscribe();
+    let back = standing.wait_for(|standing| *standing == Standing::Standby);
+    if tokio::time::timeout(GOING_BACK_LIMIT, back).await.is_err() {
+        tracing::warn!(job = job.id(), "the office is still going back");
+    }
+}
+
 /// Waits for the job's end; the office goes back unless it succeeded.
 pub(crate) async fn see_to_the_end(master: Arc<Master>, job: u64) {
     let Some(mut views) = master.view.follow(job) else { return };
@@ -282,12 +305,12 @@ pub(crate) async fn see_to_the_end(master: Arc<Master>, job: u64) {
         | Phase::Running { .. }
         | Phase::Cleaning { .. }
         | Phase::PostHooks { .. }
-        | Phase::Undoing { .. } => stand_down(&master).await,
+        | Phase::Undoing { .. } => stand_down(&master, &job).await,
     }
 }
 
 /// Gives up what was begun: this daemon is a standby again, the old master drives again.
-async fn stand_down(master: &Arc<Master>) {
+async fn stand_down(master: &Arc<Master>, job: &Job) {
     let (reply, answer) = oneshot::channel();
     let reply = Box::new(move |result: Result<Records, String>| drop(reply.send(result)));
     let old = master.view.cluster().map(|cluster| cluster.master.to_string()).unwrap_or_default();
@@ -299,7 +322,8 @@ async fn stand_down(master: &Arc<Master>) {
     let told = match client {
         Ok((mut client, identity)) => {
             let reason = "the master failover did not succeed".to_owned();
-            let request = v1::TakeBackRequest { cluster_uuid: identity.cluster.to_string(), reason };
+            let records = vec![v1::StoreRecord { key: keys::job(job.id()), value: encode(job) }];
+            let request = v1::TakeBackRequest { cluster_uuid: identity.cluster.to_string(), reason, records };
             client.take_back(request).await.map(drop).map_err(|status| status.message().to_owned())
         }
         Err(error) => Err(error),

@@ -265,8 +265,8 @@ impl NodeService for NodeGrpc {
         self.agent.changed();
         // What ended the receiving is the cause where both failed.
         received?;
-        let Written { bytes, sha256 } = written?;
-        Ok(Response::new(v1::WriteImageResponse { bytes_written: bytes, sha256 }))
+        let Written { bytes } = written?;
+        Ok(Response::new(v1::WriteImageResponse { bytes_written: bytes }))
     }
 }
 

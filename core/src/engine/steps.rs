@@ -105,7 +105,9 @@ impl Engine {
                 CallAnswer::Failed(why) | CallAnswer::NotReached(why),
                 kind @ (StepKind::Optional { .. } | StepKind::Kept),
             ) => {
+                let node = going.call.node().map(ToString::to_string);
                 let job = self.job_mut(id);
+                job.result.extend(node.map(|node| (node, format!("left out: {why}"))));
                 job.log(
                     now.wall_ms,
                     Level::Warning,

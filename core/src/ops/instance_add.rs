@@ -391,8 +391,8 @@ mod tests {
     }
 
     #[test]
-    fn copies_are_relied_on_until_the_first_start() {
-        for (index, state) in [(2, CopyState::Stale), (3, CopyState::Consistent)] {
+    fn new_copies_hold_what_the_disks_hold() {
+        for (index, up) in [(2, true), (3, false)] {
             let (cluster, fresh, op) = InstanceAdd::examples().remove(index);
             let prepared = examples::prepared(&op, &cluster, &fresh, &cluster.master);
             let [Edit::InstancePut { instance }] = &prepared.plan.edits[..] else { panic!("one edit") };
@@ -402,8 +402,8 @@ mod tests {
                 .flat_map(|disk| &disk.mirrors)
                 .map(|copy| (copy.id, copy.state))
                 .collect();
-            assert_eq!(copies, [(1, state), (2, state)]);
-            assert_eq!((instance.up, instance.next_mirror_id), (state == CopyState::Stale, 3));
+            assert_eq!(copies, [(1, CopyState::Consistent), (2, CopyState::Consistent)]);
+            assert_eq!((instance.up, instance.next_mirror_id), (up, 3));
         }
     }
 }

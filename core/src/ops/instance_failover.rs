@@ -61,10 +61,10 @@ fn check_disk(
             taken.state.as_str()
         )));
     }
-    // Two equal files stay equal only while no guest writes to one of them.
+    // Two equal files are equal the other way round too; of two that differ, the old primary's is the one left behind.
     let state = match taken.state {
-        CopyState::Consistent if !instance.up => CopyState::Consistent,
-        CopyState::Consistent | CopyState::Stale | CopyState::Inconsistent => CopyState::Stale,
+        CopyState::Consistent => CopyState::Consistent,
+        CopyState::Stale | CopyState::Inconsistent => CopyState::Stale,
     };
     let old = Mirror { id: taken.id, node: instance.primary.clone(), uuid: disk.uuid, state };
     Ok((Disk { uuid: taken.uuid, mirrors: vec![old], ..disk.clone() }, copies.collect()))

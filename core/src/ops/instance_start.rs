@@ -74,7 +74,6 @@ impl Operation for InstanceStart {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::CopyState;
 
     #[test]
     fn refusals() {
@@ -87,11 +86,11 @@ mod tests {
     }
 
     #[test]
-    fn a_start_makes_complete_copies_stale() {
+    fn a_start_wants_the_instance_up_and_changes_nothing_else() {
         let (cluster, fresh, op) = InstanceStart::examples().remove(0);
         let prepared = examples::prepared(&op, &cluster, &fresh, &cluster.master);
         let [Edit::InstancePut { instance }] = &prepared.plan.edits[..] else { panic!("one edit") };
-        assert!(instance.up);
-        assert_eq!(instance.disks[0].mirrors[0].state, CopyState::Stale);
+        let before = cluster.instances[&op.instance].clone();
+        assert_eq!(**instance, crate::model::Instance { up: true, ..before });
     }
 }

@@ -94,23 +94,9 @@ pub(super) fn copy(from: (&NodeName, Image), to: (&NodeName, Image)) -> Call {
     })
 }
 
-/// A copy's state once a guest writes to its disk.
-///
-/// What a guest writes goes to the primary's file alone: the copying of data is no part of the file mirror yet. So a
-/// complete copy misses writes from the moment of a start, and a failover has to be told to do without them.
-fn state_after_start(state: CopyState) -> CopyState {
-    match state {
-        CopyState::Consistent | CopyState::Stale => CopyState::Stale,
-        CopyState::Inconsistent => CopyState::Inconsistent,
-    }
-}
-
 /// The instance as it is once its guest was started.
 pub(super) fn started(mut instance: Instance) -> Instance {
     instance.up = true;
-    for copy in instance.disks.iter_mut().flat_map(|disk| disk.mirrors.iter_mut()) {
-        copy.state = state_after_start(copy.state);
-    }
     instance
 }
 

@@ -34,7 +34,7 @@ fn now_ms() -> u64 {
 
 /// A master's TLS server.
 async fn serve(world: &World) -> (SocketAddr, TlsState) {
-    let own = world.ca.own_certificate(&name("node1"), Uuid::from_u128(1), 1, now_ms()).unwrap();
+    let own = world.ca.own_certificate(&name("node1"), Uuid::from_u128(1), 1, None, now_ms()).unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let (routes, _) = common_services().unwrap();

@@ -13,7 +13,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
 use super::waiting;
-use crate::{driver::Command, master::Master, view::JobView};
+use crate::{driver::Command, master::Master, takeover, view::JobView};
 
 /// Events a slow follower may lag behind.
 const FOLLOW_EVENTS_MAX: usize = 64;
@@ -120,6 +120,7 @@ async fn follow(
             news.push(event(Event::Status(now.into())));
         }
         if job.done() {
+            takeover::settled(&master, job).await;
             news.push(event(Event::Done(convert::job_whole(job, blocker))));
         }
         for event in news {

@@ -7,7 +7,6 @@ use muster_proto::v1::{
     self, DiskCreate, ExportImage, ExportPublish, ExportStage, ImageChunk, ImageRef, WriteImageRequest,
     image_ref::Image, node_call::Call, write_image_request::Part,
 };
-use sha2::{Digest, Sha256};
 use tonic::{Code, Status};
 
 use crate::program::{Program, context, names, uuid};
@@ -56,10 +55,6 @@ async fn write(
     Ok(program.node().await.write_image(requests).await?.into_inner())
 }
 
-fn hash(content: &[u8]) -> String {
-    Sha256::digest(content).iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
 #[tokio::test]
 async fn an_image_travels_without_its_holes() {
     let program = with_disk(64).await;
@@ -74,7 +69,7 @@ async fn an_image_travels_without_its_holes() {
 
     let content = fs::read(disk_path(&program)).unwrap();
     let written = write(&program, export("sda.raw"), chunks).await.unwrap();
-    assert_eq!(written.sha256, hash(&content));
+    assert!(written.bytes_written >= 3 * MIB && written.bytes_written < 4 * MIB, "{written:?}");
     let manifest = ExportPublish { export_uuid: uuid(9), manifest: "{}".to_owned() };
     let path = program.call("1/3/1", Call::ExportPublish(manifest)).await.unwrap();
     let copy = PathBuf::from(path).join("sda.raw");
@@ -84,8 +79,7 @@ async fn an_image_travels_without_its_holes() {
     // Back onto the disk, on which something else lies by now.
     file.write_all_at(&vec![9; usize::try_from(MIB).unwrap()], 8 * MIB).unwrap();
     let chunks = read(&program, export("sda.raw")).await.unwrap();
-    let written = write(&program, disk(), chunks).await.unwrap();
-    assert_eq!(written.sha256, hash(&content));
+    write(&program, disk(), chunks).await.unwrap();
     assert_eq!(fs::read(disk_path(&program)).unwrap(), content);
 }
 

@@ -8,6 +8,7 @@ use std::{
 };
 
 use futures::future::Either;
+use time::OffsetDateTime;
 use tonic::Status;
 use tower::{Layer, Service};
 
@@ -19,7 +20,7 @@ use super::{
 /// Says which certificates are accepted now.
 ///
 /// Asked for each request, so it must answer from memory. The certificate is known to chain to the cluster's CA, to
-/// have been valid when the connection was made, and to belong to the caller.
+/// be valid at this moment, and to belong to the caller.
 pub trait Admission: Send + Sync + 'static {
     /// The caller's role, or why it is refused, in words for the caller.
     fn admit(&self, identity: &Identity, fingerprint: &Fingerprint) -> Result<Role, String>;
@@ -101,9 +102,21 @@ impl std::fmt::Display for Peer {
 /// What is known of a caller when its connection is made.
 #[derive(Debug, Clone)]
 pub(crate) enum Caller {
-    Certificate { identity: Identity, fingerprint: Fingerprint, address: SocketAddr },
-    Anonymous { address: SocketAddr },
-    Unix { uid: u32, gid: u32, pid: Option<i32>, role: Role },
+    Certificate {
+        identity: Identity,
+        fingerprint: Fingerprint,
+        not_after: OffsetDateTime,
+        address: SocketAddr,
+    },
+    Anonymous {
+        address: SocketAddr,
+    },
+    Unix {
+        uid: u32,
+        gid: u32,
+        pid: Option<i32>,
+        role: Role,
+    },
 }
 
 /// Puts a [`Gate`] before a service.
@@ -182,8 +195,13 @@ fn check(caller: &Caller, path: &str, admission: &dyn Admission) -> Result<Peer,
 
 fn admitted(caller: &Caller, admission: &dyn Admission) -> Result<Peer, Status> {
     match caller.clone() {
-        Caller::Certificate { identity, fingerprint, address } => {
-            match admission.admit(&identity, &fingerprint) {
+        Caller::Certificate { identity, fingerprint, not_after, address } => {
+            // The handshake has looked at it too; a connection may last longer than its certificate.
+            let admitted = match OffsetDateTime::now_utc() <= not_after {
+                true => admission.admit(&identity, &fingerprint),
+                false => Err("it is expired".to_owned()),
+            };
+            match admitted {
                 Ok(role) => Ok(Peer::Tls { identity, fingerprint, role, address }),
                 Err(reason) => {
                     let text = format!("the certificate {fingerprint} of {identity} is refused: {reason}");
@@ -212,6 +230,32 @@ mod tests {
         fn admit(&self, _: &Identity, _: &Fingerprint) -> Result<Role, String> {
             Err("nobody is admitted".to_owned())
         }
+    }
+
+    struct Everybody;
+
+    impl Admission for Everybody {
+        fn admit(&self, identity: &Identity, _: &Fingerprint) -> Result<Role, String> {
+            Ok(identity.role())
+        }
+    }
+
+    #[test]
+    fn a_certificate_that_expires_while_its_connection_is_open_is_refused() {
+        let at = |not_after| Caller::Certificate {
+            identity: Identity::node(uuid::Uuid::nil(), uuid::Uuid::nil()),
+            fingerprint: Fingerprint::of(b""),
+            not_after,
+            address: ([192, 0, 2, 1], 40_000).into(),
+        };
+        let (now, health) = (OffsetDateTime::now_utc(), "/grpc.health.v1.Health/Check");
+        assert_eq!(
+            check(&at(now + time::Duration::hours(1)), health, &Everybody).unwrap().role(),
+            Role::Node
+        );
+        let status = check(&at(now - time::Duration::seconds(1)), health, &Everybody).unwrap_err();
+        assert_eq!(status.code(), Code::Unauthenticated);
+        assert!(status.message().ends_with("is refused: it is expired"), "{}", status.message());
     }
 
     #[test]

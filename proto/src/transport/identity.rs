@@ -100,15 +100,13 @@ impl Identity {
     fn from_parsed(certificate: &X509Certificate<'_>) -> Result<Self, IdentityError> {
         let names = certificate.subject_alternative_name().map_err(|_| IdentityError::Certificate)?;
         let names = names.map(|extension| extension.value.general_names.as_slice()).unwrap_or_default();
-        let (name, dns) = match names {
-            [name] => (name, None),
-            [name, GeneralName::DNSName(dns)] => (name, Some(*dns)),
-            more => return Err(IdentityError::NotOneName(more.len())),
-        };
+        let [name, more @ ..] = names else { return Err(IdentityError::NotOneName(0)) };
         let GeneralName::URI(uri) = name else { return Err(IdentityError::NotUri) };
         let identity: Self = uri.parse()?;
-        let own_dns = identity.dns_name();
-        if dns.is_some() && dns != own_dns {
+        let for_clients =
+            |name: &GeneralName<'_>| matches!(name, GeneralName::DNSName(_) | GeneralName::IPAddress(_));
+        let master = matches!(identity.kind, IdentityKind::Master { .. });
+        if !(more.is_empty() || master && more.iter().all(for_clients)) {
             return Err(IdentityError::NotOneName(names.len()));
         }
         Ok(identity)

@@ -1,7 +1,7 @@
 //! The cluster's certificate authority, and keys with signing requests for it.
 //!
 //! From a signing request only the public key is taken: what a certificate says is decided by the signer alone.
-use std::path::Path;
+use std::{net::IpAddr, path::Path};
 
 use rcgen::{
     BasicConstraints, CertificateParams, CertificateSigningRequestParams, DistinguishedName, DnType,
@@ -196,6 +196,18 @@ impl Ca {
         now: OffsetDateTime,
         lifetime: Duration,
     ) -> Result<Signed, PkiError> {
+        self.sign_at(csr_der, identity, None, now, lifetime)
+    }
+
+    /// The same, with the address at which a master is reached: clients that were not written here check that.
+    pub fn sign_at(
+        &self,
+        csr_der: &[u8],
+        identity: &Identity,
+        address: Option<IpAddr>,
+        now: OffsetDateTime,
+        lifetime: Duration,
+    ) -> Result<Signed, PkiError> {
         if csr_der.len() > CSR_BYTES_MAX {
             return Err(PkiError::RequestTooLong(csr_der.len()));
         }
@@ -214,6 +226,7 @@ impl Ca {
         if let Some(name) = identity.dns_name() {
             params.subject_alt_names.push(SanType::DnsName(name.try_into().map_err(make)?));
         }
+        params.subject_alt_names.extend(address.map(SanType::IpAddress));
         params.distinguished_name =
             common_name(uri.split_once('/').map_or(uri.as_str(), |(_, holder)| holder));
         params.is_ca = IsCa::ExplicitNoCa;

@@ -17,8 +17,9 @@ use tonic::{service::Routes, transport::Server};
 
 use super::{
     gate::{Admission, Caller, GateLayer},
-    identity::{Fingerprint, Identity},
+    identity::{Fingerprint, Identity, IdentityError},
     io::{Connections, ServerIo},
+    pki::{PkiError, Validity},
     roles::Role,
     tls::TlsState,
     unix_socket::{SocketPolicy, caller_of},
@@ -250,12 +251,26 @@ impl Handshakes {
             let caller = Caller::Anonymous { address };
             return Some(ServerIo::new(stream, caller, &self.open, &self.connections).with_permit(permit));
         };
-        let identity = Identity::from_certificate(certificate);
-        let identity =
-            identity.inspect_err(|error| tracing::warn!(%address, %error, "caller refused")).ok()?;
-        let caller = Caller::Certificate { identity, fingerprint: Fingerprint::of(certificate), address };
+        let caller = caller_with(certificate, address);
+        let caller = caller.inspect_err(|error| tracing::warn!(%address, %error, "caller refused")).ok()?;
         Some(ServerIo::new(stream, caller, &self.open, &self.connections))
     }
+}
+
+/// The caller that a certificate stands for.
+fn caller_with(certificate: &[u8], address: SocketAddr) -> Result<Caller, UnreadableCaller> {
+    let identity = Identity::from_certificate(certificate)?;
+    let Validity { not_after, .. } = Validity::of(certificate)?;
+    Ok(Caller::Certificate { identity, fingerprint: Fingerprint::of(certificate), not_after, address })
+}
+
+/// Why a caller's certificate, which the handshake has accepted, says nothing.
+#[derive(Debug, thiserror::Error)]
+enum UnreadableCaller {
+    #[error(transparent)]
+    Identity(#[from] IdentityError),
+    #[error(transparent)]
+    Validity(#[from] PkiError),
 }
 
 fn prepare_tcp(stream: &TcpStream) -> io::Result<()> {

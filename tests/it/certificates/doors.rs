@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use muster_proto::transport::{
     Ca, ClientRole, ClientTls, DialError, Expect, Identity, LEAF_LIFETIME, Pins, TlsState, connect_tls,
-    describe, new_key_and_csr,
+    describe, new_key_and_csr, unanswered,
 };
 use muster_proto::v1;
 use time::OffsetDateTime;
@@ -113,8 +113,19 @@ impl<'a> Doors<'a> {
 
     /// A certificate by any CA, whose holder believes this cluster's servers.
     pub(super) fn signed_by(&self, ca: &Ca, identity: &Identity, start: OffsetDateTime) -> TlsState {
+        self.signed_for(ca, identity, start, LEAF_LIFETIME)
+    }
+
+    /// A certificate of any CA and lifetime.
+    pub(super) fn signed_for(
+        &self,
+        ca: &Ca,
+        identity: &Identity,
+        start: OffsetDateTime,
+        lifetime: time::Duration,
+    ) -> TlsState {
         let (key, csr) = new_key_and_csr("a host").unwrap();
-        let signed = ca.sign(&csr, identity, start, LEAF_LIFETIME).unwrap();
+        let signed = ca.sign(&csr, identity, start, lifetime).unwrap();
         TlsState::new(&self.ca.certificate_pem(), &signed.pem, &key).unwrap()
     }
 
@@ -156,7 +167,11 @@ impl<'a> Doors<'a> {
     pub(super) fn outcome(&self, door: Door, shown: &Shown, path: &str) -> String {
         match self.knock(door, shown) {
             Err(why) => format!("connect: {why}"),
-            Ok(channel) => outcome_of(&self.wait(call(&channel, path, Empty {}))),
+            Ok(channel) => match self.wait(call(&channel, path, Empty {})) {
+                // The connection was not really one.
+                Err(status) if unanswered(&status) => format!("connect: {}", describe(&status)),
+                answer => outcome_of(&answer),
+            },
         }
     }
 

@@ -51,7 +51,6 @@ fn ask_as_a_stranger(socket: &Path, path: &'static str) -> String {
 }
 
 #[test]
-#[expect(clippy::print_stderr, reason = "says what could not be shown")]
 fn the_sockets_are_for_their_own_users_only() {
     // The test's own directory is nobody else's: so that it is not what refuses a stranger, it is opened.
     let cluster = Cluster::with_prepared(&["--nodes", "2"], |cluster| {

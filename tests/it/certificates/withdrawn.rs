@@ -1,11 +1,14 @@
-//! A certificate that is withdrawn while its connection is open: the connection ends, and nothing more is answered.
+//! A certificate that is withdrawn, or expires, while its connection is open: nothing more is answered.
 
-use muster_proto::transport::ClientRole;
+use muster_proto::transport::{ClientRole, Identity};
 use muster_proto::v1;
 use muster_proto::v1::job_service_client::JobServiceClient;
 
 use super::doors::{Door, Doors, Empty, HEALTH, Shown, broken, call, outcome_of, watch};
 use crate::cluster::{Cluster, wait_for};
+
+/// Long enough for a connection to be made, also on a busy machine.
+const SHORT_LIFETIME: time::Duration = time::Duration::seconds(8);
 
 const REFUSED: &str = "is not, or no longer, one of the cluster's certificates";
 
@@ -85,4 +88,20 @@ fn a_removed_node_is_out_at_once_whether_its_daemon_runs_or_not() {
     // The one that was down comes back with its certificate and still is no node.
     cluster.devcluster(&["start", "node4"]).exits(0);
     cluster.ok("node list").does_not_say("node4");
+}
+
+#[test]
+fn a_certificate_that_expires_opens_nothing_on_a_connection_that_it_has_opened() {
+    let cluster = Cluster::up(2);
+    let doors = Doors::new(&cluster);
+    // A node asks nobody whether a master's certificate is known, so that one of the test's own is let in.
+    let master = Identity::master(doors.uuid, doors.node_uuid(1), cluster.info().epoch);
+    let now = time::OffsetDateTime::now_utc();
+    let own = doors.signed_for(&doors.ca, &master, now, SHORT_LIFETIME);
+    let channel = doors.connect(Door::Node(2), &own).unwrap();
+    let _open = doors.wait(watch(&channel));
+    let ask = || outcome_of(&doors.wait(call(&channel, HEALTH, Empty {})));
+    assert_eq!(ask(), "answered");
+    wait_for("the certificate is refused", || ask() != "answered");
+    is_refused(&ask(), "is refused: it is expired");
 }
