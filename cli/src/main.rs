@@ -11,8 +11,10 @@ mod output;
 
 use std::process::ExitCode;
 
+/// The exit code of wrong usage.
+const USAGE: u8 = 2;
 /// Longest line of an error about usage, in characters: a wrong argument is named, however long it is.
-const USAGE_LINE_CHARS_MAX: usize = 300;
+const USAGE_LINE_CHARS_MAX: usize = 600;
 
 /// Tells what `--help` and `--version` ask for, or what is wrong with a command line; the code is 2 then.
 fn usage(error: &clap::Error) -> ExitCode {
@@ -20,12 +22,9 @@ fn usage(error: &clap::Error) -> ExitCode {
         error.exit();
     }
     for line in error.render().to_string().lines() {
-        match line.char_indices().nth(USAGE_LINE_CHARS_MAX) {
-            Some((end, _)) => output::note(&format!("{} ...", &line[..end])),
-            None => output::note(line),
-        }
+        output::note(&output::text::shortened(line, USAGE_LINE_CHARS_MAX));
     }
-    ExitCode::from(2)
+    ExitCode::from(USAGE)
 }
 
 fn main() -> ExitCode {
@@ -45,7 +44,10 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             if let Some(text) = failure.text() {
-                output::note(&text);
+                match failure.code() {
+                    USAGE => output::note(&output::text::shortened(&text, USAGE_LINE_CHARS_MAX)),
+                    _ => output::note(&text),
+                }
             }
             failure.into()
         }

@@ -82,6 +82,12 @@ pub struct Node {
     pub offline: bool,
     /// Gets no new instances.
     pub drained: bool,
+    /// It runs hooks and holds no instances.
+    #[serde(default)]
+    pub hooks_only: bool,
+    /// Its master daemon may take the office, and gets the certificate authority's key with it.
+    #[serde(default)]
+    pub master_candidate: bool,
     /// Accepted certificates: the one in use, and a new one until it is confirmed.
     pub fingerprints: Vec<Fingerprint>,
 }

@@ -38,7 +38,7 @@ async fn every<F: Future<Output = ()>>(period: Duration, master: Arc<Master>, wo
             _ = ticks.tick() => {}
             () = master.stop.cancelled() => return,
         }
-        if master.standing() == Standing::Active {
+        if matches!(master.standing(), Standing::Active | Standing::Retired { .. }) {
             work().await;
         }
     }
@@ -46,7 +46,8 @@ async fn every<F: Future<Output = ()>>(period: Duration, master: Arc<Master>, wo
 
 /// Renews what is due: the nodes' certificates by a job like an operator's, the master's own here.
 async fn renew_due(master: Arc<Master>) {
-    let Ok(cluster) = master.cluster() else { return };
+    // A retired master too goes on answering by TLS who the master is.
+    let Some(cluster) = master.view.cluster() else { return };
     let own_due = master.tls.lock().expect("no holder of this lock panics").as_ref().is_some_and(|tls| {
         let now = std::time::SystemTime::now();
         tls.validity().renewal_due(now.into())
@@ -60,7 +61,7 @@ async fn renew_due(master: Arc<Master>) {
         })
     };
     let nodes: Vec<NodeName> = cluster.nodes.keys().filter(due).cloned().collect();
-    if nodes.is_empty() {
+    if nodes.is_empty() || master.standing() != Standing::Active {
         return;
     }
     let request = Request {

@@ -203,6 +203,8 @@ impl Master {
             port: NODE_PORT,
             offline: false,
             drained: false,
+            hooks_only: false,
+            master_candidate: true,
             fingerprints: Vec::new(),
         };
         Ok(Some(Box::new(Cluster {

@@ -124,6 +124,7 @@ pub(crate) async fn activate(
         accept_renewals(master, cluster.nodes.keys());
         let path = store.path().display().to_string();
         check_serial(master, cluster, path, start.accept_loss).await?;
+        master.nodes.update(cluster);
     }
     let loaded = Loaded { cluster: cluster.clone(), jobs, epoch };
     let driver =
@@ -153,7 +154,7 @@ pub(crate) fn enter(master: &Master, cluster: &Cluster, epoch: u64) -> Result<()
     renew_own(master, cluster)?;
     let office = Office { cluster: Some(cluster.uuid), epoch, serial: cluster.serial };
     master.nodes.set_office(office);
-    master.nodes.update(cluster);
+    master.nodes.meet(cluster);
     Ok(())
 }
 
@@ -195,15 +196,13 @@ async fn check_serial(
 ) -> Result<(), StartError> {
     for (node, info) in master.nodes.hello_all().await {
         let Ok(info) = info else { continue };
-        if info.serial_seen <= cluster.serial {
+        // Facts are the last thing that a node hears of a commit which ran no script on it.
+        let seen = info.serial_seen.max(info.facts_serial);
+        if seen <= cluster.serial {
             continue;
         }
-        let error = StartError::OldStore {
-            node: node.to_string(),
-            seen: info.serial_seen,
-            serial: cluster.serial,
-            path: path.clone(),
-        };
+        let error =
+            StartError::OldStore { node: node.to_string(), seen, serial: cluster.serial, path: path.clone() };
         if !accept_loss {
             return Err(error);
         }

@@ -88,6 +88,7 @@ impl MasterService for Masters {
         let caller = Peer::of(&request)?.identity().cloned();
         let wanted = request.into_inner();
         let successor = caller_node(caller.as_ref(), &cluster, &wanted.successor)?;
+        check_cluster(&cluster, &wanted.cluster_uuid)?;
         let (reply, answer) = oneshot::channel();
         let reply = Box::new(move |result| drop(reply.send(result)));
         master.send(Command::HandOver(successor.to_string(), reply)).await?;
@@ -125,10 +126,35 @@ impl MasterService for Masters {
         let caller = Peer::of(&request)?.identity().cloned();
         caller_node(caller.as_ref(), &cluster, &successor)?;
         let request = request.into_inner();
+        check_cluster(&cluster, &request.cluster_uuid)?;
+        let job = request.job.map(|record| check_job(&record)).transpose()?;
         tracing::warn!(successor, reason = request.reason, "the office comes back");
-        resume(master, request.records).await.map_err(|error| Status::internal(describe(&error)))?;
+        resume(master, job).await.map_err(|error| Status::internal(describe(&error)))?;
         Ok(Response::new(v1::TakeBackResponse {}))
     }
+}
+
+fn check_cluster(cluster: &muster_core::model::Cluster, named: &str) -> Result<(), Status> {
+    match cluster.uuid.to_string() == named {
+        true => Ok(()),
+        false => {
+            Err(Status::failed_precondition(format!("cluster: this is {}, not {named:?}", cluster.uuid)))
+        }
+    }
+}
+
+/// The job of a takeover that did not succeed, and nothing else.
+fn check_job(record: &v1::StoreRecord) -> Result<Job, Status> {
+    let wrong = |why: String| {
+        Status::invalid_argument(format!("the record {:?} is no ended takeover: {why}", record.key))
+    };
+    let job: Job =
+        crate::store::decode(&record.key, &record.value).map_err(|error| wrong(error.to_string()))?;
+    let ended = matches!(&job.phase, Phase::Done { outcome: Outcome::Error(_) | Outcome::Canceled, .. });
+    if record.key != keys::job(job.id()) || !ended || !matches!(job.submission.op, Op::MasterFailover(_)) {
+        return Err(wrong(job.summary()));
+    }
+    Ok(job)
 }
 
 /// The caller's node, which must be the successor that is named.
@@ -151,6 +177,9 @@ fn caller_node(
         Some(node) if node.offline => {
             Err(Status::failed_precondition(format!("node {successor} is marked offline")))
         }
+        Some(node) if !node.master_candidate => Err(Status::failed_precondition(format!(
+            "node {successor} is no master candidate; an admin makes it one: gnt-node modify --master-candidate yes {successor}"
+        ))),
         Some(node) if node.name == cluster.master => {
             Err(Status::failed_precondition(format!("node {successor} is the master already")))
         }
@@ -160,12 +189,13 @@ fn caller_node(
 }
 
 /// Drives again what was given away; the epoch passes the one that the successor may have used.
-async fn resume(master: &Arc<Master>, records: Vec<v1::StoreRecord>) -> Result<(), StartError> {
+async fn resume(master: &Arc<Master>, job: Option<Job>) -> Result<(), StartError> {
     let Some(mut aside) = master.take_store() else { return Ok(()) };
     raise_epoch(&mut aside.store)?;
     // The successor's job is part of this cluster's history, and its number is used.
-    let jobs = records.into_iter().filter(|record| record.key.starts_with(keys::JOB));
-    let puts = jobs.map(|record| (record.key, record.value)).collect();
+    let known = aside.store.load()?;
+    let new = job.filter(|job| !known.contains_key(&keys::job(job.id())));
+    let puts = new.map(|job| (keys::job(job.id()), encode(&job))).into_iter().collect();
     aside.store.commit(&Batch { puts, ..Batch::default() })?;
     office::activate(master, aside.store, Start::default(), aside.failpoints).await
 }
@@ -322,8 +352,8 @@ async fn stand_down(master: &Arc<Master>, job: &Job) {
     let told = match client {
         Ok((mut client, identity)) => {
             let reason = "the master failover did not succeed".to_owned();
-            let records = vec![v1::StoreRecord { key: keys::job(job.id()), value: encode(job) }];
-            let request = v1::TakeBackRequest { cluster_uuid: identity.cluster.to_string(), reason, records };
+            let job = Some(v1::StoreRecord { key: keys::job(job.id()), value: encode(job) });
+            let request = v1::TakeBackRequest { cluster_uuid: identity.cluster.to_string(), reason, job };
             client.take_back(request).await.map(drop).map_err(|status| status.message().to_owned())
         }
         Err(error) => Err(error),

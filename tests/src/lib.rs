@@ -3,3 +3,4 @@
 pub mod devcluster;
 pub mod hook_reference;
 pub mod rpc;
+pub mod sim;

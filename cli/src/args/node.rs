@@ -66,7 +66,7 @@ pub(crate) enum NodeVerb {
     },
     /// Change a node's state or addresses
     #[command(group = ArgGroup::new("change").required(true).multiple(true).args(
-        ["offline", "drained", "address", "secondary_ip"]
+        ["offline", "drained", "master_candidate", "address", "secondary_ip"]
     ))]
     Modify {
         /// The node
@@ -78,6 +78,9 @@ pub(crate) enum NodeVerb {
         /// Whether the node gets no new instances (yes or no)
         #[arg(short = 'D', long, value_name = "yes|no", value_parser = values::yes_no)]
         drained: Option<bool>,
+        /// Whether the node's master daemon may take the office; the CA's key goes with it (yes or no)
+        #[arg(short = 'C', long, value_name = "yes|no", value_parser = values::yes_no)]
+        master_candidate: Option<bool>,
         /// New address for traffic between nodes
         #[arg(long, value_name = "IP", value_parser = values::ip)]
         address: Option<IpAddr>,

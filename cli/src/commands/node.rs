@@ -44,11 +44,12 @@ pub(super) async fn run(connection: &ConnectionFlags, verb: NodeVerb) -> Result<
             print(&selection.render(&nodes))
         }
         NodeVerb::Info { names, live, json } => info(connection, names, live, json.json).await,
-        NodeVerb::Modify { name, offline, drained, address, secondary_ip, operation } => {
+        NodeVerb::Modify { name, offline, drained, master_candidate, address, secondary_ip, operation } => {
             let change = NodeModify {
                 name,
                 offline,
                 drained,
+                master_candidate,
                 primary_ip: text(address),
                 secondary_ip: text(secondary_ip),
             };

@@ -30,6 +30,7 @@ pub(crate) const FIELDS: &[Field<NodeInfo>] = &[
     field("role", "Role", |node: &NodeInfo| Value::text(role(node))),
     field("offline", "Offline", |node: &NodeInfo| Value::Bool(node.offline)),
     field("drained", "Drained", |node: &NodeInfo| Value::Bool(node.drained)),
+    field("master_candidate", "MasterC", |node: &NodeInfo| Value::Bool(node.master_candidate)),
     field("master", "IsMaster", |node: &NodeInfo| Value::Bool(node.master)),
     field("uuid", "UUID", |node: &NodeInfo| Value::text(&node.uuid)),
     field("age", "Age", |node: &NodeInfo| match node.state {
@@ -52,13 +53,14 @@ fn live(node: &NodeInfo, value: fn(&NodeState) -> Value) -> Value {
     node.state.as_ref().map_or(Value::Unknown, value)
 }
 
-/// `M` master, `O` offline, `D` drained, `R` regular.
+/// `M` master, `O` offline, `D` drained, `C` master candidate, `R` regular.
 fn role(node: &NodeInfo) -> &'static str {
-    match (node.master, node.offline, node.drained) {
-        (true, _, _) => "M",
-        (false, true, _) => "O",
-        (false, false, true) => "D",
-        (false, false, false) => "R",
+    match (node.master, node.offline, node.drained, node.master_candidate) {
+        (true, _, _, _) => "M",
+        (false, true, _, _) => "O",
+        (false, false, true, _) => "D",
+        (false, false, false, true) => "C",
+        (false, false, false, false) => "R",
     }
 }
 

@@ -16,6 +16,18 @@ pub(crate) fn visible_line(text: &str) -> String {
     visible(text).replace('\n', "\\n").replace('\t', "\\t")
 }
 
+/// A line of at most about `chars_max` characters: its middle is left out, so that what follows a long value is told too.
+pub(crate) fn shortened(line: &str, chars_max: usize) -> String {
+    let count = line.chars().count();
+    if count <= chars_max {
+        return line.to_owned();
+    }
+    let half = chars_max / 2;
+    let (begin, end): (String, String) =
+        (line.chars().take(half).collect(), line.chars().skip(count - half).collect());
+    format!("{begin} ... {end}")
+}
+
 /// A script's output as text, a cut noted.
 pub(crate) fn captured(output: &v1::Captured) -> String {
     Captured::from(output.clone()).visible()
@@ -79,6 +91,16 @@ pub(crate) fn counted(count: impl Into<u64>, noun: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_long_line_loses_its_middle() {
+        assert_eq!(shortened("short", 10), "short");
+        assert_eq!(
+            shortened("wrong value aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa: too long", 20),
+            "wrong valu ... : too long"
+        );
+        assert_eq!(shortened(&"ä".repeat(30), 4), "ää ... ää");
+    }
 
     #[test]
     fn sizes_and_durations_for_people() {

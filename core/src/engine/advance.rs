@@ -1,12 +1,15 @@
 //! From submission to the locks, and from any phase to Done.
 
+use std::collections::BTreeSet;
+
 use super::{
     Effect, Engine, ErrorKind, Input, Job, JobError, Level, LogEntry, Now, Outcome, Phase, RUNNING_MAX,
     Submission,
 };
 use crate::{
-    hooks,
+    hooks::{self, NodeAnswer},
     model::Cluster,
+    names::NodeName,
     ops::{Given, JobFacts, Prepared, Refusal},
 };
 
@@ -131,6 +134,13 @@ impl Engine {
         }
         job.ended_ms = Some(now.wall_ms);
         job.phase = Phase::Done { outcome, prepared };
+        let reports = job.pre.iter().chain(&job.post);
+        let silent = reports.filter(|report| matches!(report.answer, NodeAnswer::NotReached { .. }));
+        let nodes: BTreeSet<NodeName> = silent.map(|report| report.node.clone()).collect();
+        if !nodes.is_empty() {
+            // They may be back by now, and run the job's scripts still.
+            self.output.effects.push(Effect::EndJob { job: id, nodes: nodes.into_iter().collect() });
+        }
     }
 
     /// A job that is to be changed: its record will be written.

@@ -64,6 +64,7 @@ impl Engine {
                 if too_often {
                     let text = "post hooks were interrupted too often: their results are unknown".to_owned();
                     self.job_mut(id).log(now.wall_ms, Level::Warning, LogEntry::Text(text));
+                    self.output.effects.push(Effect::EndJob { job: id, nodes: prepared.nodes.post.clone() });
                     return self.finish(id, Outcome::Success, Some(prepared), now);
                 }
                 self.resume_hooks(id, &prepared, hooks::Phase::Post, now);

@@ -79,7 +79,7 @@ impl Operation for BackupExport {
 
     fn check(&self, given: Given<'_>) -> Result<Checked, Refusal> {
         let instance = parts::instance_reachable(given.cluster, &self.instance)?;
-        common::node_online(given.cluster, &self.node)?;
+        common::node_with_disks(given.cluster, &self.node)?;
         let exports = given.cluster.exports.values();
         let older = exports.filter(|export| export.instance == self.instance && export.node == self.node);
         let export = Export {

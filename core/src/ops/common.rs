@@ -108,7 +108,7 @@ pub(super) fn node<'a>(cluster: &'a Cluster, name: &NodeName) -> Result<&'a Node
     cluster.nodes.get(name).ok_or_else(|| unknown("node", name.as_str(), known()))
 }
 
-/// A node that can be worked with: known and not offline.
+/// A node that can be asked: known and not offline.
 pub(super) fn node_online<'a>(cluster: &'a Cluster, name: &NodeName) -> Result<&'a Node, Refusal> {
     let found = node(cluster, name)?;
     if found.offline {
@@ -117,9 +117,18 @@ pub(super) fn node_online<'a>(cluster: &'a Cluster, name: &NodeName) -> Result<&
     Ok(found)
 }
 
+/// A node that can hold disks, guests and exports: online, and not one that runs hooks only.
+pub(super) fn node_with_disks<'a>(cluster: &'a Cluster, name: &NodeName) -> Result<&'a Node, Refusal> {
+    let found = node_online(cluster, name)?;
+    if found.hooks_only {
+        return Err(Refusal(format!("node {name} runs hooks only: it holds no instances, disks or exports")));
+    }
+    Ok(found)
+}
+
 /// A node that may get new instances: online and not drained.
 pub(super) fn node_for_instances<'a>(cluster: &'a Cluster, name: &NodeName) -> Result<&'a Node, Refusal> {
-    let found = node_online(cluster, name)?;
+    let found = node_with_disks(cluster, name)?;
     if found.drained {
         return Err(Refusal(format!("node {name} is drained: it gets no new instances")));
     }

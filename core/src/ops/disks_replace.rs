@@ -45,7 +45,7 @@ fn check_secondary(
     let new = op.new_secondary.as_ref().unwrap_or(current);
     if new == current {
         // It holds the copies already: a drained node may go on doing so.
-        common::node_online(cluster, new)?;
+        common::node_with_disks(cluster, new)?;
     } else {
         common::node_for_instances(cluster, new)?;
     }

@@ -38,6 +38,8 @@ fn node(number: u8) -> Node {
         port: 1811,
         offline: false,
         drained: false,
+        hooks_only: false,
+        master_candidate: false,
         fingerprints: vec![format!("{number:064x}")],
     }
 }
@@ -159,6 +161,11 @@ pub fn drained(name: &str) -> Cluster {
     with_node(name, |node| node.drained = true)
 }
 
+/// The cluster with one node that runs hooks only.
+pub fn hooks_only(name: &str) -> Cluster {
+    with_node(name, |node| node.hooks_only = true)
+}
+
 /// The example cluster without the instances that have copies on node3.
 pub fn node3_empty() -> Cluster {
     let mut cluster = cluster();
@@ -196,7 +203,10 @@ pub fn fresh() -> Fresh {
 /// Fresh values of an addition of a pending host, `nodeK`.
 pub fn fresh_pending(name: &str) -> Fresh {
     let number = name.trim_start_matches(|c: char| !c.is_ascii_digit()).parse().unwrap_or(99);
-    Fresh { pending: Some(PendingNode { ip: IpAddr::from([192, 0, 2, number]), port: 1811 }), ..fresh() }
+    Fresh {
+        pending: Some(PendingNode { ip: IpAddr::from([192, 0, 2, number]), port: 1811, hooks_only: false }),
+        ..fresh()
+    }
 }
 
 /// The addition of `new1` on node2.

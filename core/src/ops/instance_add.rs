@@ -125,7 +125,7 @@ fn check_nodes(op: &InstanceAdd, cluster: &Cluster) -> Result<(), Refusal> {
 
 /// The export that an import names, by uuid or by the exported instance's name.
 fn check_export<'a>(source: &ImportSource, cluster: &'a Cluster) -> Result<&'a Export, Refusal> {
-    common::node_online(cluster, &source.node)?;
+    common::node_with_disks(cluster, &source.node)?;
     let on_node = || cluster.exports.values().filter(|export| export.node == source.node);
     let uuid = Uuid::try_parse(&source.export).ok();
     let found = on_node()
@@ -333,6 +333,7 @@ mod tests {
         for (cluster, text) in [
             (examples::offline("node3"), "node node3 is marked offline"),
             (examples::drained("node3"), "node node3 is drained"),
+            (examples::hooks_only("node3"), "node node3 runs hooks only"),
         ] {
             let op = examples::instance_add(DiskTemplate::Mirror, Some("node3"));
             examples::refused(&op, &cluster, &examples::fresh(), &cluster.master, text);

@@ -98,7 +98,7 @@ impl Operation for InstanceFailover {
         }
         let new_primary: NodeName = parts::secondary(&before)
             .ok_or_else(|| Refusal(format!("{} has no secondary node: add a mirror first", self.instance)))?;
-        common::node_online(given.cluster, &new_primary)?;
+        common::node_with_disks(given.cluster, &new_primary)?;
         let old_primary_offline = common::node(given.cluster, &before.primary)?.offline;
         let mut after = Instance { primary: new_primary, disks: Vec::new(), ..before.clone() };
         let mut spare = Vec::new();

@@ -120,6 +120,9 @@ pub struct PendingNode {
     pub ip: IpAddr,
     /// Its daemon's port.
     pub port: u16,
+    /// Its daemon runs hooks only.
+    #[serde(default)]
+    pub hooks_only: bool,
 }
 
 /// Values drawn by the driver at submit and recorded with the job, so that the engine draws none.
@@ -196,6 +199,14 @@ macro_rules! operations {
             /// `GANETI_OP_TARGET`.
             pub fn target(&self) -> String {
                 match self { $(Op::$name(op) => op.target(),)+ }
+            }
+
+            /// Who may ask for it, its parameters included.
+            pub fn submitter(&self) -> Submitter {
+                if let Op::NodeModify(NodeModify { master_candidate: Some(_), .. }) = self {
+                    return Submitter::Admin;
+                }
+                self.row().submitter
             }
 
             /// The names that it locks.

@@ -88,6 +88,8 @@ impl Operation for NodeAdd {
             port: pending.port,
             offline: false,
             drained: false,
+            hooks_only: pending.hooks_only,
+            master_candidate: given.cluster.nodes.get(&self.name).is_some_and(|node| node.master_candidate),
             fingerprints: Vec::new(),
         })
     }

@@ -1,4 +1,4 @@
-//! OP_NODE_MODIFY: marks a node offline or drained, or changes its addresses.
+//! OP_NODE_MODIFY: marks a node offline, drained or a master candidate, or changes its addresses.
 
 use std::net::IpAddr;
 
@@ -24,6 +24,8 @@ pub struct NodeModify {
     pub offline: Option<bool>,
     /// Gets no new instances.
     pub drained: Option<bool>,
+    /// May take the office of master; for admins, since the certificate authority's key goes with it.
+    pub master_candidate: Option<bool>,
     /// Traffic between nodes.
     pub primary_ip: Option<IpAddr>,
     /// Disk replication.
@@ -71,9 +73,15 @@ impl Operation for NodeModify {
 
     fn check(&self, given: Given<'_>) -> Result<Node, Refusal> {
         let node = common::node(given.cluster, &self.name)?;
-        let NodeModify { name: _, offline, drained, primary_ip, secondary_ip } = self;
-        if offline.is_none() && drained.is_none() && primary_ip.is_none() && secondary_ip.is_none() {
-            return Err(Refusal("nothing to change: give offline, drained or an address".to_owned()));
+        let NodeModify { name: _, offline, drained, master_candidate, primary_ip, secondary_ip } = self;
+        let marks = [offline, drained, master_candidate];
+        if marks.iter().all(|mark| mark.is_none()) && primary_ip.is_none() && secondary_ip.is_none() {
+            return Err(Refusal(
+                "nothing to change: give offline, drained, master candidate or an address".to_owned(),
+            ));
+        }
+        if self.name == given.cluster.master && *master_candidate == Some(false) {
+            return Err(Refusal(format!("node {} is the master, and so a master candidate", self.name)));
         }
         let (offline, drained) = check_marks(self, given, node)?;
         for ip in [primary_ip, secondary_ip].into_iter().flatten() {
@@ -86,6 +94,7 @@ impl Operation for NodeModify {
         Ok(Node {
             offline,
             drained,
+            master_candidate: master_candidate.unwrap_or(node.master_candidate),
             primary_ip: primary_after,
             secondary_ip: secondary_ip.unwrap_or(secondary_default),
             ..node.clone()
@@ -109,12 +118,14 @@ impl Operation for NodeModify {
             name: examples::node_name("node2"),
             offline: Some(true),
             drained: None,
+            master_candidate: None,
             primary_ip: None,
             secondary_ip: None,
         };
         let address =
             NodeModify { offline: None, primary_ip: Some(IpAddr::from([192, 0, 2, 52])), ..offline.clone() };
-        [offline, address].map(|op| (examples::cluster(), examples::fresh(), op)).into()
+        let candidate = NodeModify { offline: None, master_candidate: Some(true), ..offline.clone() };
+        [offline, address, candidate].map(|op| (examples::cluster(), examples::fresh(), op)).into()
     }
 }
 

@@ -35,7 +35,7 @@ pub(super) fn instance_reachable<'a>(
     name: &InstanceName,
 ) -> Result<&'a Instance, Refusal> {
     let found = common::instance(cluster, name)?;
-    common::node_online(cluster, &found.primary)
+    common::node_with_disks(cluster, &found.primary)
         .map_err(|why| Refusal(format!("the primary of {name} can't be worked with: {why}")))?;
     Ok(found)
 }

@@ -107,7 +107,8 @@ pub(crate) struct Drive {
     pending: VecDeque<Effect>,
     journal: BTreeMap<String, CallAnswer>,
     hook_journal: BTreeMap<(String, NodeName), NodeReport>,
-    ended: BTreeSet<u64>,
+    /// Jobs whose runs were told to end.
+    pub(crate) ended: BTreeSet<u64>,
     stored_cluster: Option<Cluster>,
     stored_jobs: BTreeMap<u64, String>,
     points: usize,

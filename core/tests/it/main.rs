@@ -2,6 +2,7 @@
 
 mod cancel;
 mod drive;
+mod ended;
 mod laws;
 mod restart;
 mod world;

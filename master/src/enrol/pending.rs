@@ -108,7 +108,11 @@ impl PendingHost {
 
     /// What `gnt-node add` needs of it.
     pub(super) fn for_add(&self) -> ops::PendingNode {
-        ops::PendingNode { ip: self.advertise_ip.unwrap_or(self.source_ip), port: self.port }
+        ops::PendingNode {
+            ip: self.advertise_ip.unwrap_or(self.source_ip),
+            port: self.port,
+            hooks_only: self.hooks_only,
+        }
     }
 
     /// As lists show it.

@@ -86,6 +86,14 @@ impl NodeRegistry {
         self.set_facts(facts_of(cluster));
     }
 
+    /// The same, but the nodes are told nothing yet: they can be asked what they have seen, and would forget it with
+    /// the first facts of a newer epoch.
+    pub fn meet(&self, cluster: &Cluster) {
+        let old = *self.inner.shared.office.load_full();
+        self.set_office(Office { cluster: Some(cluster.uuid), serial: cluster.serial, ..old });
+        self.update_members(cluster);
+    }
+
     /// Forgets the cluster: no node but the local one is known, nothing goes on in the background.
     pub fn clear(&self) {
         self.inner.shared.facts.send_replace(None);

@@ -31,7 +31,7 @@ impl OperationService for Operations {
         let master = &self.0;
         let submit = convert::operation::submit(request.into_inner(), &master.config.name)?;
         let op = submit.op;
-        caller::check(&peer, op.row().submitter, op.row().op_id)?;
+        caller::check(&peer, op.submitter(), op.row().op_id)?;
         let takeover = matches!(op, Op::MasterFailover(_)) && master.standing() == Standing::Standby;
         if takeover {
             takeover::begin(master).await?;

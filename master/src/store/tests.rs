@@ -326,6 +326,8 @@ fn node(name: &str) -> Node {
         port: 1811,
         offline: false,
         drained: false,
+        hooks_only: false,
+        master_candidate: false,
         fingerprints: vec![],
     }
 }

@@ -137,6 +137,7 @@ fn node_modify(wire: &v1::NodeModify) -> Result<NodeModify, WireError> {
         name: fields::node("name", &wire.name)?,
         offline: wire.offline,
         drained: wire.drained,
+        master_candidate: wire.master_candidate,
         primary_ip: optional_ip("primary_ip", wire.primary_ip.as_ref())?,
         secondary_ip: optional_ip("secondary_ip", wire.secondary_ip.as_ref())?,
     })
@@ -305,6 +306,7 @@ fn operation_to_wire(op: Op) -> v1::operation::Operation {
             name: op.name.into(),
             offline: op.offline,
             drained: op.drained,
+            master_candidate: op.master_candidate,
             primary_ip: op.primary_ip.map(|ip| ip.to_string()),
             secondary_ip: op.secondary_ip.map(|ip| ip.to_string()),
         }),

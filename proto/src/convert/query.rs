@@ -44,6 +44,7 @@ pub fn node_info(cluster: &Cluster, node: &Node) -> v1::NodeInfo {
         port: u32::from(node.port),
         offline: node.offline,
         drained: node.drained,
+        master_candidate: node.master_candidate,
         master: node.name == cluster.master,
         primary_instances: names(cluster.primaries_on(&node.name)),
         secondary_instances: names(cluster.secondaries_on(&node.name)),

@@ -65,6 +65,18 @@ fn t2_op_master_failover() {
     cluster.install_dumps(3, &PREFIXES);
     let socket = cluster.node_dir(2).join("run/master.sock");
 
+    // The office goes to a master candidate only: the certificate authority's key goes with it.
+    cluster.ok("node modify --master-candidate no node2");
+    cluster.gnt_at(2, "cluster master-failover -f").exits(1).says(&["node2", "--master-candidate yes"]);
+    cluster.ok("node modify --master-candidate yes node2");
+    assert_eq!(cluster.ok("cluster getmaster").stdout.trim(), "node1");
+
+    // The office goes to a master candidate only: the certificate authority's key goes with it.
+    cluster.ok("node modify --master-candidate no node2");
+    cluster.gnt_at(2, "cluster master-failover -f").exits(1).says(&["node2", "--master-candidate yes"]);
+    cluster.ok("node modify --master-candidate yes node2");
+    assert_eq!(cluster.ok("cluster getmaster").stdout.trim(), "node1");
+
     let denying = "echo 'no room in this rack'; echo 'ask the planner' >&2; exit 7";
     cluster.script(2, "master-failover-pre.d", "50-deny", denying);
     let before = (cluster.nodes().len(), cluster.instance("web1").uuid);

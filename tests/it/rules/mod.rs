@@ -6,6 +6,7 @@
 mod denials;
 mod environment;
 mod graded;
+mod office;
 mod post;
 mod reach;
 mod restart;

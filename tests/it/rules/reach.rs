@@ -161,3 +161,23 @@ fn r6_a_drained_node_is_an_existing_node() {
     cluster.ok("node modify --drained yes node3");
     modify(&cluster, 96).exits(1).says(&["node3", "10-no"]);
 }
+
+/// Longer than any silence is waited for (ping, keep-alive, reconnect); with `--long` the whole of a script's own limit.
+fn long_script_s() -> u64 {
+    if std::env::var_os("MUSTER_TEST_LONG").is_some() { 299 } else { 26 }
+}
+
+#[test]
+fn r3_a_script_may_run_long_on_a_daemon_that_answers() {
+    let cluster = cluster_with_web1();
+    let seconds = long_script_s();
+    cluster.script(3, PRE, "10-long", &format!("sleep {seconds}; echo done"));
+    modify(&cluster, 96).exits(0).does_not_say("reached");
+    let job = cluster.last_job();
+    let result =
+        job.pre.iter().find(|report| report.node == "node3").and_then(|report| report.result.clone());
+    let scripts = result.expect("node3 answered").scripts;
+    assert_eq!(scripts.len(), 1, "{scripts:?}");
+    assert!(scripts[0].duration_ms >= seconds * 1000, "{scripts:?}");
+    assert_eq!(cluster.instance("web1").memory_mib, 96);
+}

@@ -117,6 +117,9 @@ fn make_cluster(layout: &Layout, record: &Record) -> Result<(), DevclusterError>
         let token = gnt(layout, &["node", "token", "create"])?;
         join(layout, number, &token)?;
         gnt(layout, &["node", "add", &name])?;
+        if number <= record.masters {
+            gnt(layout, &["node", "modify", "--master-candidate", "yes", &name])?;
+        }
     }
     Ok(())
 }

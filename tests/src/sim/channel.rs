@@ -1,7 +1,7 @@
 //! The way from the master to the nodes and back, with the obligations of the master's node clients: a greeting first on
 //! each connection, the same call id when a lost connection was replaced, "not reached" only after that.
 
-use muster_core::calls::{Call, CallAnswer, MasterCall, Output};
+use muster_core::calls::{CallAnswer, MasterCall, Output};
 
 use super::{
     event::{Answer, Caller, Delivery, Event, NodeId, Request},
@@ -30,8 +30,13 @@ impl Simulation {
         if !target.reachable() {
             return Ok(false);
         }
-        target.greet(process.epoch, |job| process.alive.contains(&job), &mut self.context)?;
         self.connections += 1;
+        target.greet(
+            process.epoch,
+            self.connections,
+            |job| process.alive.contains(&job),
+            &mut self.context,
+        )?;
         let link = Link { connection: self.connections, since_ms: self.context.now() };
         process.links.insert(node, link);
         target.reachable_since_ms = self.context.now();
@@ -49,7 +54,9 @@ impl Simulation {
         let connected = if is_linked { Ok(true) } else { self.connect(node) };
         match connected {
             Ok(true) => self.transmit(task_id),
-            Ok(false) if self.nodes[node].up => self.context.after(CONNECT_MS, Event::DialFailed(incarnation, task_id)),
+            Ok(false) if self.nodes[node].up => {
+                self.context.after(CONNECT_MS, Event::DialFailed(incarnation, task_id))
+            }
             Ok(false) if give_up_ms.is_some_and(|end| now + RECONNECT_PAUSE_MS < end) => {
                 self.context.after(RECONNECT_PAUSE_MS, Event::Dial(incarnation, task_id));
             }
@@ -103,7 +110,11 @@ impl Simulation {
     }
 
     fn delay(&mut self) -> u64 {
-        if self.context.fault(30) { self.context.random.range(500, 4_000) } else { self.context.random.range(1, 20) }
+        if self.context.fault(30) {
+            self.context.random.range(500, 4_000)
+        } else {
+            self.context.random.range(1, 20)
+        }
     }
 
     /// Whether a connection is still the one that the present master has.
@@ -117,13 +128,8 @@ impl Simulation {
     /// A request arrives, or waits where nothing gets through.
     pub(crate) fn deliver(&mut self, delivery: Delivery) {
         let is_current = self.is_current(delivery.node, delivery.caller);
-        let is_own = self.process.as_ref().is_some_and(|process| process.incarnation == delivery.caller.incarnation);
         let node = &mut self.nodes[delivery.node];
         if node.boot != delivery.boot || !node.up {
-            return;
-        }
-        if is_own && !is_current && !self.options.late_requests {
-            // The connection was given up and its request with it.
             return;
         }
         if node.cut {
@@ -136,7 +142,8 @@ impl Simulation {
             node.inbox.push(delivery);
             return;
         }
-        node.deliver(delivery, &mut self.context);
+        self.see_delivery(&delivery);
+        self.nodes[delivery.node].deliver(delivery, &mut self.context);
         self.see_boot();
     }
 
@@ -158,7 +165,10 @@ impl Simulation {
     pub(crate) fn link_lost(&mut self, node: NodeId, connection: u64) {
         let now = self.context.now();
         let Some(process) = &mut self.process else { return };
-        let Some(link) = process.links.get(&node).copied().filter(|link| link.connection == connection) else { return };
+        let Some(link) = process.links.get(&node).copied().filter(|link| link.connection == connection)
+        else {
+            return;
+        };
         process.links.remove(&node);
         self.context.log(|| format!("master {} loses node{}", process.incarnation, node + 1));
         let mut given_up = Vec::new();
@@ -273,13 +283,5 @@ impl Simulation {
             | MasterCall::OfficeCheck { .. } => {}
         }
         CallAnswer::Done(output)
-    }
-}
-
-/// The node that a call is carried out on; `None` for the master's own.
-pub(crate) fn carried_out_on(call: &Call) -> Option<NodeId> {
-    match call {
-        Call::Node(node, _) => Some(node_id(node)),
-        Call::Master(_) => None,
     }
 }

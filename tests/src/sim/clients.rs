@@ -60,7 +60,8 @@ impl Simulation {
             let job = *self.context.random.pick(&jobs[young..]);
             let told = self.clients.told.clone();
             self.context.log(|| format!("a client cancels job {job}"));
-            let reply = move |answer| told.lock().expect("no holder panics").push(Told::Canceled(job, answer));
+            let reply =
+                move |answer| told.lock().expect("no holder panics").push(Told::Canceled(job, answer));
             return Command::Cancel(job, Box::new(reply));
         }
         let asked = if draw < 20 && !self.clients.asked.is_empty() {
@@ -102,12 +103,22 @@ impl Simulation {
         let told = std::mem::take(&mut *self.clients.told.lock().expect("no holder panics"));
         for told in told {
             self.context.log(|| format!("a client hears {told:?}"));
-            if let Told::Submitted(request, Ok(job)) = told {
-                let first = *self.clients.jobs.entry(request.clone()).or_insert(job);
-                if first != job {
-                    let what = format!("request {request} was job {first} and now is job {job}");
-                    self.context.violate(Checker::RequestMakesOneJob, what);
+            match told {
+                Told::Submitted(request, Ok(job)) => {
+                    let first = *self.clients.jobs.entry(request.clone()).or_insert(job);
+                    if first != job {
+                        let what = format!("request {request} was job {first} and now is job {job}");
+                        self.context.violate(Checker::RequestMakesOneJob, what);
+                    }
                 }
+                Told::Canceled(job, Ok(text)) if text.ends_with("is canceled") => {
+                    let ended = self.tracks.jobs.get(&job).and_then(|track| track.ended.clone());
+                    if ended.as_ref().is_none_or(|(outcome, _)| outcome != "Canceled") {
+                        let what = format!("a client hears that {text}, and it ended as {ended:?}");
+                        self.context.violate(Checker::ResultSurvives, what);
+                    }
+                }
+                Told::Submitted(_, Err(_)) | Told::Canceled(..) => {}
             }
         }
     }

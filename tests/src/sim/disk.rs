@@ -79,6 +79,11 @@ impl Disk {
         self.fault = None;
     }
 
+    /// The records as the process that writes them sees them.
+    pub(crate) fn with_records<T>(&self, look: impl FnOnce(&Records) -> T) -> T {
+        if self.unsynced.is_empty() { look(&self.durable) } else { look(&self.present()) }
+    }
+
     fn present(&self) -> Records {
         let mut records = self.durable.clone();
         self.unsynced.iter().for_each(|frame| apply(&mut records, frame));
@@ -130,14 +135,19 @@ impl Disk {
                 batch.puts.retain(|(key, text)| !(is_job(key) && is_done(text) && random.permille(300)));
             }
             Some(Mutation::LosesSubmissions) => {
-                batch.puts.retain(|(key, _)| !(is_job(key) && !durable.contains_key(key) && random.permille(300)));
+                batch
+                    .puts
+                    .retain(|(key, _)| !(is_job(key) && !durable.contains_key(key) && random.permille(300)));
             }
             Some(Mutation::WritesForFailed) => {
-                let failed = |(key, text): &(String, String)| is_job(key) && is_done(text) && text.contains("\"denied\"");
+                let failed = |(key, text): &(String, String)| {
+                    is_job(key) && is_done(text) && text.contains("\"denied\"")
+                };
                 if batch.puts.iter().any(failed) {
                     batch.deletes.extend(durable.keys().find(|key| key.starts_with(keys::INSTANCE)).cloned());
                 }
             }
+            Some(Mutation::LosesRecords) => batch.puts.retain(|(key, _)| !key.starts_with(keys::NODE)),
             Some(_) | None => {}
         }
         batch

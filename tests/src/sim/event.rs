@@ -144,10 +144,6 @@ impl Context {
         self.queue.retain(|_, event| keep(event));
     }
 
-    pub(crate) fn waiting(&self) -> impl Iterator<Item = &Event> {
-        self.queue.values()
-    }
-
     /// A number that two runs of a seed share, and hardly any two runs that differ.
     pub(crate) fn digest(&self) -> u64 {
         self.digest

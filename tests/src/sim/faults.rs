@@ -79,12 +79,7 @@ impl Simulation {
     fn silence(&mut self, node: NodeId) {
         let (low, high) = SILENCE_MS;
         let delay_ms = self.context.random.range(low, high);
-        self.break_link_if_silent(node, delay_ms);
-    }
-
-    /// The connection as it is now is looked at later; see [`Event::LinkLost`].
-    fn break_link_if_silent(&mut self, node: NodeId, after_ms: u64) {
-        self.break_link(node, after_ms);
+        self.break_link(node, delay_ms);
     }
 
     pub(crate) fn node_starts(&mut self, node: NodeId) {

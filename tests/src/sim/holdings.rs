@@ -76,7 +76,9 @@ impl Holdings {
             }
             NodeCall::DiskRemove { disk } => drop(self.disks.remove(disk)),
             NodeCall::GuestStart { guest, .. } => {
-                if let Some((name, ..)) = guest.disks.iter().find(|(_, disk, _)| !self.disks.contains_key(disk)) {
+                if let Some((name, ..)) =
+                    guest.disks.iter().find(|(_, disk, _)| !self.disks.contains_key(disk))
+                {
                     return Err(format!("{} has no file for {}", guest.name, name.as_str()));
                 }
                 self.guests.insert(guest.uuid);
@@ -110,7 +112,8 @@ impl Holdings {
                 self.disks.get_mut(disk).ok_or_else(|| format!("there is no {image:?}"))?.content = content;
             }
             Image::Export { export, name } => {
-                let directory = self.exports.get_mut(export).ok_or_else(|| format!("there is no {image:?}"))?;
+                let directory =
+                    self.exports.get_mut(export).ok_or_else(|| format!("there is no {image:?}"))?;
                 directory.images.insert(name.clone(), content);
             }
         }

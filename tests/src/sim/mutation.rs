@@ -27,6 +27,8 @@ pub enum Mutation {
     LosesSubmissions,
     /// The store changes the configuration when a job has failed.
     WritesForFailed,
+    /// The store leaves out the records of nodes.
+    LosesRecords,
     /// The store commits whatever the epoch.
     IgnoresEpoch,
     /// Ids are drawn twice.
@@ -44,7 +46,7 @@ pub enum Mutation {
 }
 
 /// Every mutation, with the checker that must see it.
-pub const MUTATIONS: [(Mutation, Checker); 18] = [
+pub const MUTATIONS: [(Mutation, Checker); 19] = [
     (Mutation::AnswersForNodes, Checker::CommitFollowsVerdict),
     (Mutation::SkipsSteps, Checker::CommitFollowsSteps),
     (Mutation::ChangesEnvironment, Checker::RepeatHasSameEnvironment),
@@ -56,6 +58,7 @@ pub const MUTATIONS: [(Mutation, Checker); 18] = [
     (Mutation::LosesResults, Checker::ResultSurvives),
     (Mutation::LosesSubmissions, Checker::SubmissionSurvives),
     (Mutation::WritesForFailed, Checker::FailureChangesNothing),
+    (Mutation::LosesRecords, Checker::StoreHoldsWhatIsPublished),
     (Mutation::IgnoresEpoch, Checker::EpochHasOneMaster),
     (Mutation::RepeatsIds, Checker::ConfigurationHolds),
     (Mutation::KeepsNoJournal, Checker::CallTakesEffectOnce),

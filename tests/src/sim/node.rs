@@ -74,10 +74,16 @@ pub(crate) struct SimNode {
     /// Runs whose daemon is gone.
     orphans: Vec<Run>,
     pub(crate) inbox: Vec<Delivery>,
+    /// Calls of a job are carried out one after another.
+    ordered: bool,
+    /// Calls that wait for another of their job.
+    waiting: Vec<Delivery>,
+    /// The newest connection that was greeted.
+    connection_seen: u64,
 }
 
 impl SimNode {
-    pub(crate) fn new(id: NodeId, name: NodeName, seed: u64, holdings: Holdings) -> Self {
+    pub(crate) fn new(id: NodeId, name: NodeName, seed: u64, ordered: bool, holdings: Holdings) -> Self {
         let (hooks_store, calls_store) = (MemoryCalls::default(), MemoryCalls::default());
         SimNode {
             id,
@@ -98,6 +104,9 @@ impl SimNode {
             running: BTreeMap::new(),
             orphans: Vec::new(),
             inbox: Vec::new(),
+            ordered,
+            waiting: Vec::new(),
+            connection_seen: 0,
         }
     }
 
@@ -127,6 +136,14 @@ impl SimNode {
         self.calls_store.die_in(writes);
     }
 
+    /// The daemon does not die in a write any more.
+    pub(crate) fn heal_journals(&self) {
+        if self.up {
+            self.hooks_store.restart();
+            self.calls_store.restart();
+        }
+    }
+
     /// Ends all that the operator's fencing takes: daemon, scripts and guests.
     pub(crate) fn power_off(&mut self, context: &mut Context) -> Vec<uuid::Uuid> {
         if self.up {
@@ -146,6 +163,7 @@ impl SimNode {
         self.frozen = false;
         self.boot += 1;
         self.inbox.clear();
+        self.waiting.clear();
         self.hooks = None;
         self.calls = None;
         let now = context.now();
@@ -202,13 +220,24 @@ impl SimNode {
     }
 
     /// A master's first call on a connection: runs of jobs that are not alive end before it is answered.
-    pub(crate) fn greet(&mut self, epoch: u64, alive: impl Fn(u64) -> bool, context: &mut Context) -> Result<(), String> {
+    pub(crate) fn greet(
+        &mut self,
+        epoch: u64,
+        connection: u64,
+        alive: impl Fn(u64) -> bool,
+        context: &mut Context,
+    ) -> Result<(), String> {
         self.admit(epoch)?;
+        self.connection_seen = connection;
         if context.mutated(Mutation::EndsNothing) {
             return Ok(());
         }
-        let dead: Vec<String> =
-            self.running.iter().filter(|(_, run)| is_hooks(run) && !alive(run.job)).map(|(wire, _)| wire.clone()).collect();
+        let dead: Vec<String> = self
+            .running
+            .iter()
+            .filter(|(_, run)| is_hooks(run) && !alive(run.job))
+            .map(|(wire, _)| wire.clone())
+            .collect();
         for wire in dead {
             self.end(&wire, context);
         }
@@ -231,12 +260,22 @@ impl SimNode {
         if let Err(why) = self.admit(delivery.epoch) {
             return self.reply(caller, Answer::Refused(why), context);
         }
+        if self.ordered && caller.connection < self.connection_seen {
+            return context.log(|| format!("{}: {} comes by an old connection", self.name, delivery.wire));
+        }
+        if self.ordered && self.waits(&delivery) {
+            return self.waiting.push(delivery);
+        }
         match delivery.request {
             Request::Hooks(call) => self.hooks_asked(&delivery.wire, call, caller, context),
             Request::Execute(job, call) => self.call_asked(&delivery.wire, job, call, caller, context),
             Request::EndJob(job) => {
-                let runs: Vec<String> =
-                    self.running.iter().filter(|(_, run)| is_hooks(run) && run.job == job).map(|(wire, _)| wire.clone()).collect();
+                let runs: Vec<String> = self
+                    .running
+                    .iter()
+                    .filter(|(_, run)| is_hooks(run) && run.job == job)
+                    .map(|(wire, _)| wire.clone())
+                    .collect();
                 if !context.mutated(Mutation::EndsNothing) {
                     let (now, boot) = (context.now(), self.boot);
                     for wire in runs {
@@ -255,6 +294,13 @@ impl SimNode {
             }
         }
         self.see_death(context);
+    }
+
+    /// Whether another call of the same job is carried out, one that its master has given up.
+    fn waits(&self, delivery: &Delivery) -> bool {
+        let Request::Execute(job, _) = &delivery.request else { return false };
+        let mut calls = self.running.iter().filter(|(_, run)| !is_hooks(run) && run.job == *job);
+        calls.any(|(wire, _)| *wire != delivery.wire)
     }
 
     /// A write in which the daemon died has returned.
@@ -319,7 +365,8 @@ impl SimNode {
         let env = call.env.clone();
         let first = context.witness.environments.entry(place.clone()).or_insert_with(|| env.clone());
         if *first != env {
-            let what = format!("{}: {wire} has the environment {env:?}, its first run had {first:?}", self.name);
+            let what =
+                format!("{}: {wire} has the environment {env:?}, its first run had {first:?}", self.name);
             context.violate(Checker::RepeatHasSameEnvironment, what);
         }
         context.witness.running.insert(place, wire.to_owned());
@@ -370,7 +417,16 @@ impl SimNode {
         self.running.get_mut(wire).expect("what is begun runs").listeners.push(caller);
     }
 
-    fn begin(&mut self, wire: &str, id: CallId, job: u64, work: Work, takes_ms: u64, caller: Caller, context: &mut Context) {
+    fn begin(
+        &mut self,
+        wire: &str,
+        id: CallId,
+        job: u64,
+        work: Work,
+        takes_ms: u64,
+        caller: Caller,
+        context: &mut Context,
+    ) {
         let key = (self.id, wire.to_owned());
         let was_answered = context.witness.answered.contains(&key);
         if was_answered || !context.witness.begun.insert(key) {
@@ -422,7 +478,8 @@ impl SimNode {
                 let journaled = journal.answer(&run.id, &encode(&answer), now);
                 if journaled.is_err() {
                     journal.lose(&run.id);
-                } else if matches!(answer, CallAnswer::Done(_)) {
+                }
+                if matches!(answer, CallAnswer::Done(_)) {
                     let step = wire.split('/').nth(1).unwrap_or_default().to_owned();
                     context.witness.done.insert((run.job, step));
                 }
@@ -440,6 +497,9 @@ impl SimNode {
         }
         for listener in run.listeners {
             self.reply(listener, answer.clone(), context);
+        }
+        for delivery in std::mem::take(&mut self.waiting) {
+            context.after(0, Event::Deliver(delivery));
         }
     }
 
@@ -470,7 +530,8 @@ impl SimNode {
 
     /// Sends an answer on its way.
     fn reply(&mut self, caller: Caller, answer: Answer, context: &mut Context) {
-        let delay_ms = if context.fault(20) { context.random.range(500, 3_000) } else { context.random.range(1, 20) };
+        let delay_ms =
+            if context.fault(20) { context.random.range(500, 3_000) } else { context.random.range(1, 20) };
         context.after(delay_ms, Event::Reply(self.id, caller, answer));
     }
 }

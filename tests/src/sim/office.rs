@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use muster_core::engine::{Input, Job, Phase};
 use muster_master::{
-    driver::{Command, Driver, Released},
+    driver::{Command, Driver, Loaded, Released},
     failpoint::Failpoints,
     shell,
     store::{Batch, Records, Store, cluster_from, decode, encode, keys},
@@ -74,17 +74,12 @@ impl Simulation {
         let clock = SimClock { now: self.context.clock.clone(), started_ms: self.context.now() };
         let local = self.nodes[0].name.clone();
         let jobs = self.mutate_jobs(jobs);
-        let driver: SimDriver = Driver::new(
-            local,
-            cluster.clone(),
-            jobs,
-            store,
-            clock,
-            self.ids.clone(),
-            Failpoints::default(),
-            Some(epoch),
-        );
-        let process = Process { alive, uuids, ..Process::new(driver, incarnation, epoch, cluster) };
+        let loaded = Loaded { cluster: cluster.clone(), jobs, epoch: Some(epoch) };
+        let driver: SimDriver =
+            Driver::new(local, loaded, store, clock, self.ids.clone(), Failpoints::default());
+        let mut process = Process::new(driver, incarnation, epoch, cluster);
+        process.alive = alive;
+        process.uuids = uuids;
         self.process = Some(process);
         for node in 0..self.nodes.len() {
             self.watch(node);
@@ -226,7 +221,8 @@ impl Simulation {
 
     /// A master that lost its office without knowing it goes on: its store refuses it.
     pub(crate) fn zombie_acts(&mut self) {
-        let Some(mut zombie) = self.zombie.take() else { return };
+        let is_succeeded = |zombie: &mut Process| zombie.incarnation < self.tracks.last_master;
+        let Some(mut zombie) = self.zombie.take_if(is_succeeded) else { return };
         let command = self.any_command();
         zombie.driver.handle(command);
         for command in std::mem::take(&mut zombie.inbox) {
@@ -235,7 +231,8 @@ impl Simulation {
         let flushed = zombie.driver.flush();
         let applied = self.disk.borrow_mut().take_applied();
         self.see_commits(&applied);
-        self.context.log(|| format!("master {} was not dead: {:?}", zombie.incarnation, flushed.as_ref().err()));
+        self.context
+            .log(|| format!("master {} was not dead: {:?}", zombie.incarnation, flushed.as_ref().err()));
         if flushed.is_ok() && !applied.is_empty() {
             let what = format!("master {} commits after its office is lost", zombie.incarnation);
             self.context.violate(Checker::EpochHasOneMaster, what);

@@ -145,7 +145,9 @@ impl Process {
                 }
                 let wire = self.wire(&id);
                 match call {
-                    Call::Node(node, call) => self.begin(node_id(&node), wire, Work::Execute(id, call), context),
+                    Call::Node(node, call) => {
+                        self.begin(node_id(&node), wire, Work::Execute(id, call), context)
+                    }
                     Call::Master(call) => self.begin(0, wire, Work::Master(id, call), context),
                 }
             }
@@ -161,7 +163,9 @@ impl Process {
         let id = self.next_task;
         self.next_task += 1;
         let is_own = matches!(work, Work::Master(..));
-        context.log(|| format!("master {} task {id}: {wire} on node{} {}", self.incarnation, node + 1, kind(&work)));
+        context.log(|| {
+            format!("master {} task {id}: {wire} on node{} {}", self.incarnation, node + 1, kind(&work))
+        });
         self.tasks.insert(id, Task { node, wire, work, sent_on: None, reconnected: false, give_up_ms: None });
         if is_own {
             let takes_ms = if context.fault(30) { 8_000 } else { context.random.range(1, 300) };
@@ -196,7 +200,10 @@ impl Process {
     pub(crate) fn answered(&mut self, id: u64, answer: Answer, context: &mut Context) {
         let Some(task) = self.tasks.remove(&id) else { return };
         match (task.work, answer) {
-            (Work::Hooks(call), Answer::Hooks(answer)) => self.hooks_answered(&call, answer, context),
+            (Work::Hooks(call), Answer::Hooks(answer)) => {
+                context.witness.unreached.remove(&(call.id.job, call.id.step.clone(), task.node));
+                self.hooks_answered(&call, answer, context);
+            }
             (Work::Hooks(call), Answer::Refused(why)) => {
                 let result = HookResult { failure: Some(why), ..HookResult::default() };
                 self.hooks_answered(&call, NodeAnswer::Answered(result), context);

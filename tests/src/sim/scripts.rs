@@ -38,7 +38,9 @@ pub(crate) fn fate(random: &mut Random, scripts: u64, faults_on: bool) -> (HookR
     for index in 0..scripts {
         let (outcome, duration_ms) = match random.below(1000) {
             0..40 => (ScriptOutcome::Failed { code: 1 + u8::try_from(random.below(60)).expect("small") }, 5),
-            40..60 if faults_on => (ScriptOutcome::TimedOut { limit_ms: KILL_LIMIT_MS }, KILL_LIMIT_MS + GRACE_MS),
+            40..60 if faults_on => {
+                (ScriptOutcome::TimedOut { limit_ms: KILL_LIMIT_MS }, KILL_LIMIT_MS + GRACE_MS)
+            }
             60..70 if faults_on => (ScriptOutcome::Killed { signal: 9 }, 20),
             70..130 => (ScriptOutcome::Passed, random.range(1_000, 40_000)),
             _ => (ScriptOutcome::Passed, random.range(1, 200)),

@@ -7,9 +7,9 @@ use muster_core::{
     model::{Cluster, DiskName, DiskTemplate, Instance, Node},
     names::{InstanceName, NodeName, OsName},
     ops::{
-        BackupExport, ClusterModify, DisksReplace, ImportSource, InstanceAdd, InstanceFailover, InstanceModify,
-        InstanceRemove, InstanceShutdown, InstanceStart, IpChange, MirrorAdd, MirrorRemove, NodeAdd, NodeModify,
-        NodeRemove, Op, PendingNode,
+        BackupExport, ClusterModify, DisksReplace, ImportSource, InstanceAdd, InstanceFailover,
+        InstanceModify, InstanceRemove, InstanceShutdown, InstanceStart, IpChange, MirrorAdd, MirrorRemove,
+        NodeAdd, NodeModify, NodeRemove, Op, PendingNode,
     },
 };
 
@@ -69,8 +69,11 @@ impl Simulation {
             }
             87..91 => {
                 let disk = *random.pick(&[DiskName::Sda, DiskName::Sdb]);
-                let ids: Vec<u32> =
-                    found.disk(disk).iter().flat_map(|disk| disk.mirrors.iter().map(|copy| copy.id)).collect();
+                let ids: Vec<u32> = found
+                    .disk(disk)
+                    .iter()
+                    .flat_map(|disk| disk.mirrors.iter().map(|copy| copy.id))
+                    .collect();
                 let disk_id = if ids.is_empty() { 1 } else { *random.pick(&ids) };
                 Op::MirrorRemove(MirrorRemove { instance, disk, disk_id })
             }
@@ -109,7 +112,7 @@ impl Simulation {
         let template = *random.pick(&[DiskTemplate::Diskless, DiskTemplate::File, DiskTemplate::Mirror]);
         let has_disks = template != DiskTemplate::Diskless;
         InstanceAdd {
-            name: InstanceName::parse(random.pick(&NAMES)).expect("these names are good"),
+            name: InstanceName::parse(random.pick::<&str>(&NAMES)).expect("these names are good"),
             primary,
             secondary: (template == DiskTemplate::Mirror).then_some(secondary),
             template,
@@ -146,7 +149,14 @@ impl Simulation {
     /// Whoever marks a node offline has taken its power first; whoever takes the mark away gives it back first.
     fn node_modify(&mut self, cluster: &Cluster) -> NodeModify {
         let name = self.any_node(cluster);
-        let change = NodeModify { name, offline: None, drained: None, primary_ip: None, secondary_ip: None };
+        let change = NodeModify {
+            name,
+            offline: None,
+            drained: None,
+            master_candidate: None,
+            primary_ip: None,
+            secondary_ip: None,
+        };
         let node = node_id(&change.name);
         let is_offline = cluster.nodes.get(&change.name).is_some_and(|node: &Node| node.offline);
         let is_drained = cluster.nodes.get(&change.name).is_some_and(|node: &Node| node.drained);
@@ -170,7 +180,7 @@ impl Simulation {
         }
         let name = random.pick(&spare).clone();
         let last = u8::try_from(node_id(&name) + 1).expect("nodes are few");
-        let pending = PendingNode { ip: IpAddr::from([192, 0, 2, last]), port: 1811 };
+        let pending = PendingNode { ip: IpAddr::from([192, 0, 2, last]), port: 1811, hooks_only: false };
         (Op::NodeAdd(NodeAdd { name, primary_ip: None, secondary_ip: None, readd: false }), Some(pending))
     }
 }

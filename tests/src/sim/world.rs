@@ -58,7 +58,7 @@ impl Simulation {
         let node = |id: usize| {
             let name = NodeName::parse(&format!("node{}", id + 1)).expect("this name is good");
             let holdings = Holdings::of(&cluster, &name);
-            SimNode::new(id, name, seed, holdings)
+            SimNode::new(id, name, seed, options.ordered_calls, holdings)
         };
         let few_ids = options.mutation == Some(Mutation::RepeatsIds);
         Simulation {
@@ -164,7 +164,8 @@ impl Simulation {
 
     /// All is well: every job ends, and then nothing is left that nobody knows of.
     fn run_to_rest(&mut self) {
-        let (events_end, time_end) = (self.events + LIVENESS_EVENTS_MAX, self.context.now() + LIVENESS_MS_MAX);
+        let (events_end, time_end) =
+            (self.events + LIVENESS_EVENTS_MAX, self.context.now() + LIVENESS_MS_MAX);
         while !self.is_at_rest() {
             if self.events >= events_end || self.context.now() >= time_end {
                 let what = self.describe_unrest();
@@ -204,8 +205,12 @@ impl Simulation {
             .filter(|job| !job.done())
             .map(|job| format!("{} {} in {}", job.id(), job.summary(), job.phase.as_str()))
             .collect();
-        let busy: Vec<&str> =
-            self.nodes.iter().filter(|node| !node.is_idle() || !node.up).map(|node| node.name.as_str()).collect();
+        let busy: Vec<&str> = self
+            .nodes
+            .iter()
+            .filter(|node| !node.is_idle() || !node.up)
+            .map(|node| node.name.as_str())
+            .collect();
         let cleanups = process.cluster.as_ref().map(|cluster| format!("{:?}", cluster.cleanups));
         format!("jobs {jobs:?}, tasks {:?}, busy nodes {busy:?}, cleanups {cleanups:?}", process.tasks)
     }

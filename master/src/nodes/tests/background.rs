@@ -26,6 +26,8 @@ fn member(node: &TlsNode, text: &str) -> Node {
         port: node.address.port(),
         offline: false,
         drained: false,
+        hooks_only: false,
+        master_candidate: false,
         fingerprints: vec![node.fingerprint.clone()],
     }
 }

@@ -1,0 +1,157 @@
+//! muster-bench: how long jobs and lists take on a running cluster. Measures only; decides nothing.
+//!
+//! ```text
+//! muster-devcluster up --dir /tmp/bench --nodes 3
+//! muster-bench --socket /tmp/bench/node1/run/master.sock
+//! ```
+//!
+//! Makes instances `bench-0`, `bench-1`, ... without disks, changes them, lists them, removes them. Compare figures of
+//! one machine and one run only.
+
+use std::{
+    io::{self, Write},
+    path::PathBuf,
+    process::ExitCode,
+    time::{Duration, Instant},
+};
+
+use clap::Parser;
+use muster_proto::{
+    transport::connect_unix,
+    v1::{
+        self, InstanceAdd, InstanceModify, InstanceRemove, job_event::Event,
+        job_service_client::JobServiceClient, operation::Operation,
+        operation_service_client::OperationServiceClient, query_service_client::QueryServiceClient,
+    },
+};
+use tonic::transport::Channel;
+
+/// Measures jobs and lists on a running cluster.
+#[derive(Parser)]
+struct Arguments {
+    /// The master's socket
+    #[arg(long, env = "MUSTER_SOCKET")]
+    socket: PathBuf,
+    /// The node that gets the instances
+    #[arg(long, default_value = "node2")]
+    node: String,
+    /// Clients that submit side by side, each with an instance of its own
+    #[arg(long, default_value_t = 16)]
+    clients: u32,
+    /// Jobs of each client
+    #[arg(long, default_value_t = 25)]
+    jobs: u32,
+}
+
+type Failure = Box<dyn std::error::Error>;
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let ended = runtime.map_err(Failure::from).and_then(|runtime| runtime.block_on(measure(&arguments)));
+    match ended {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            writeln!(io::stderr(), "muster-bench: {error}").ok();
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn measure(arguments: &Arguments) -> Result<(), Failure> {
+    let channel = connect_unix(&arguments.socket).await?;
+    for client in 0..arguments.clients {
+        job(&channel, add(client, &arguments.node)).await?;
+    }
+    let mut alone = Vec::new();
+    for round in 0..u64::from(arguments.jobs) {
+        alone.push(job(&channel, modify(0, 64 + round)).await?);
+    }
+    report("a job alone", &mut alone)?;
+
+    let began = Instant::now();
+    let clients = (0..arguments.clients).map(|client| {
+        let channel = channel.clone();
+        async move {
+            let mut times = Vec::new();
+            for round in 0..u64::from(arguments.jobs) {
+                times.push(
+                    job(&channel, modify(client, 128 + round)).await.map_err(|error| error.to_string())?,
+                );
+            }
+            Ok::<_, String>(times)
+        }
+    });
+    let together = futures::future::join_all(clients).await;
+    let whole = began.elapsed();
+    let mut times = together.into_iter().collect::<Result<Vec<_>, _>>()?.concat();
+    report(&format!("a job beside {} others", arguments.clients.saturating_sub(1)), &mut times)?;
+    let count = u32::try_from(times.len())?;
+    writeln!(io::stdout(), "{:<28} {:.0} jobs/s", "all clients", f64::from(count) / whole.as_secs_f64())?;
+
+    let mut lists = Vec::new();
+    for _ in 0..arguments.jobs {
+        let began = Instant::now();
+        let request = v1::ListInstancesRequest { names: Vec::new(), live: false };
+        QueryServiceClient::new(channel.clone()).list_instances(request).await?;
+        lists.push(began.elapsed());
+    }
+    report("a list of instances", &mut lists)?;
+    for client in 0..arguments.clients {
+        job(&channel, Operation::InstanceRemove(InstanceRemove { instance: name(client) })).await?;
+    }
+    Ok(())
+}
+
+fn name(client: u32) -> String {
+    format!("bench-{client}")
+}
+
+fn add(client: u32, node: &str) -> Operation {
+    Operation::InstanceAdd(InstanceAdd {
+        name: name(client),
+        primary: node.to_owned(),
+        disk_template: "diskless".to_owned(),
+        memory_mib: 64,
+        vcpus: 1,
+        os: "none".to_owned(),
+        no_start: true,
+        ..InstanceAdd::default()
+    })
+}
+
+fn modify(client: u32, memory_mib: u64) -> Operation {
+    Operation::InstanceModify(InstanceModify {
+        instance: name(client),
+        memory_mib: Some(memory_mib),
+        ..InstanceModify::default()
+    })
+}
+
+/// Submits an operation and follows its job to the end; the time from submission to the end's arrival.
+async fn job(channel: &Channel, operation: Operation) -> Result<Duration, Failure> {
+    let began = Instant::now();
+    let request = v1::SubmitRequest {
+        operation: Some(v1::Operation { operation: Some(operation) }),
+        ..v1::SubmitRequest::default()
+    };
+    let id = OperationServiceClient::new(channel.clone()).submit(request).await?.into_inner().job_id;
+    let follow = v1::FollowJobRequest { id };
+    let mut events = JobServiceClient::new(channel.clone()).follow_job(follow).await?.into_inner();
+    while let Some(event) = events.message().await? {
+        if let Some(Event::Done(done)) = event.event {
+            if done.status() == v1::JobStatus::Success {
+                return Ok(began.elapsed());
+            }
+            return Err(format!("job {id} ended as {:?}: {:?}", done.status(), done.error).into());
+        }
+    }
+    Err(format!("the master stopped telling of job {id}").into())
+}
+
+fn report(what: &str, times: &mut [Duration]) -> Result<(), Failure> {
+    times.sort();
+    let at = |percent: usize| times[(times.len() * percent / 100).min(times.len() - 1)].as_secs_f64() * 1e3;
+    writeln!(io::stdout(), "{what:<28} p50 {:.1} ms, p99 {:.1} ms", at(50), at(99))?;
+    Ok(())
+}

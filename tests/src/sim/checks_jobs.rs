@@ -1,0 +1,272 @@
+//! The checkers on jobs: locks, verdicts, steps, commits, results.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use muster_core::{
+    edit::{Edit, Touched},
+    engine::{Job, Outcome},
+    hooks::{OnUnreachable, Phase},
+    model::Cluster,
+    ops::StepKind,
+};
+use muster_master::{driver::Released, store::keys};
+
+use super::{
+    check::Checker,
+    disk::Applied,
+    event::{Delivery, Request},
+    process::node_id,
+    tracks::{Track, is_committed, outcome},
+    witness::Said,
+    world::Simulation,
+};
+
+/// A job's scripts are gone this long after its end was published and its node is connected, in milliseconds.
+const ENDED_WITHIN_MS: u64 = 15_000;
+
+/// What the keys of the configuration's records begin with.
+const CONFIGURATION: [&str; 6] =
+    [keys::CLUSTER, keys::NODE, keys::INSTANCE, keys::EXPORT, keys::CLIENT, keys::CLEANUP];
+
+impl Simulation {
+    /// After every event.
+    pub(crate) fn check_all(&mut self) {
+        if std::mem::take(&mut self.tracks.is_changed) {
+            self.check_exclusive_locks();
+            self.check_finished_hold_no_lock();
+        }
+        self.check_no_script_under_finished_job();
+        self.check_guest_runs_once();
+    }
+
+    fn check_exclusive_locks(&mut self) {
+        if let Some((one, other, name)) = self.tracks.conflict() {
+            let what = format!("jobs {one} and {other} have both begun and hold {name}");
+            self.context.violate(Checker::ExclusiveLockHasOneHolder, what);
+        }
+        let table = self.process.as_ref().map(|process| process.driver.engine().locks().check());
+        if let Some(Err(what)) = table {
+            self.context.violate(Checker::ExclusiveLockHasOneHolder, what);
+        }
+    }
+
+    fn check_finished_hold_no_lock(&mut self) {
+        let Some(process) = &self.process else { return };
+        let locks = process.driver.engine().locks();
+        let ended = self.tracks.jobs.iter().filter(|(_, track)| track.ended.is_some());
+        let holder = ended.map(|(id, _)| *id).find(|id| locks.holds(*id) || locks.waits_for(*id).is_some());
+        if let Some(id) = holder {
+            self.context.violate(Checker::FinishedJobHoldsNoLock, format!("job {id} is over and has locks"));
+        }
+    }
+
+    fn check_no_script_under_finished_job(&mut self) {
+        let Some(process) = &self.process else { return };
+        let now = self.context.now();
+        for node in self.nodes.iter().filter(|node| node.reachable()) {
+            let Some(link) = process.links.get(&node.id) else { continue };
+            for (job, call) in node.scripts() {
+                let ended = self.tracks.jobs.get(&job).and_then(|track| track.ended.as_ref());
+                let Some((_, ended_ms)) = ended else { continue };
+                if now > link.since_ms.max(*ended_ms) + ENDED_WITHIN_MS {
+                    let what = format!("{} runs {call}, whose job is over since {ended_ms}", node.name);
+                    return self.context.violate(Checker::NoScriptUnderFinishedJob, what);
+                }
+            }
+        }
+    }
+
+    /// A request reaches a node: a post script may start only when its job's commit can't be lost any more.
+    pub(crate) fn see_delivery(&mut self, delivery: &Delivery) {
+        let Request::Hooks(call) = &delivery.request else { return };
+        if call.phase != Phase::Post {
+            return;
+        }
+        let key = keys::job(call.id.job);
+        let is_durable = self.disk.borrow().durable(&key).is_some_and(|text| {
+            ["post_hooks", "done"]
+                .iter()
+                .any(|phase| text.contains(&format!("\"phase\":{{\"phase\":\"{phase}\"")))
+        });
+        if !is_durable {
+            let what = format!("{} reaches {} before its commit is durable", delivery.wire, call.node);
+            self.context.violate(Checker::PostFollowsDurableCommit, what);
+        }
+    }
+
+    /// Commits that the store has applied: each by the newest master.
+    pub(crate) fn see_commits(&mut self, applied: &[Applied]) {
+        for commit in applied {
+            let last = self.tracks.last_master;
+            if commit.incarnation < last {
+                let what = format!("master {} commits in the term of master {last}", commit.incarnation);
+                self.context.violate(Checker::EpochHasOneMaster, what);
+            }
+            self.tracks.last_master = last.max(commit.incarnation);
+        }
+    }
+
+    /// What a flush has made durable.
+    pub(crate) fn see_released(&mut self, released: &Released, applied: &[Applied]) {
+        let mut allowed: BTreeSet<String> = BTreeSet::new();
+        for job in &released.jobs {
+            if self.track(job) {
+                allowed.extend(keys_of_edits(job));
+            }
+        }
+        for key in applied.iter().flat_map(|commit| &commit.keys) {
+            if !CONFIGURATION.iter().any(|prefix| key.starts_with(prefix)) {
+                continue;
+            }
+            let cleanup = key.strip_prefix(keys::CLEANUP).and_then(|id| id.split('.').next()?.parse().ok());
+            let of_cleanup =
+                cleanup.and_then(|job: u64| self.tracks.jobs.get(&job)).is_some_and(|t| t.is_committed);
+            let is_global = *key == keys::CLUSTER && !released.edits.is_empty();
+            if !of_cleanup && !is_global && !allowed.contains(key) {
+                let jobs: Vec<u64> = released.jobs.iter().map(Job::id).collect();
+                let what = format!("{key} is changed, and none of the jobs {jobs:?} commits that");
+                self.context.violate(Checker::FailureChangesNothing, what);
+            }
+        }
+    }
+
+    /// Follows one job; whether it is committed now and was not before.
+    fn track(&mut self, job: &Job) -> bool {
+        self.tracks.is_changed = true;
+        let now = self.context.now();
+        let (is_committed, ended) = (is_committed(job), outcome(job));
+        if !job.failed_undos.is_empty() {
+            let calls = job.failed_undos.iter().map(|failed| failed.call.clone()).collect();
+            self.tracks.failed_undos.insert(job.id(), calls);
+        }
+        let track = self.tracks.jobs.entry(job.id()).or_insert_with(|| Track {
+            locks: job.submission.op.locks(),
+            has_begun: false,
+            begun_ms: None,
+            is_committed: false,
+            ended: None,
+        });
+        track.has_begun = job.started_ms.is_some() && !job.done();
+        if track.has_begun {
+            track.begun_ms.get_or_insert(now);
+        }
+        let is_new = is_committed && !track.is_committed;
+        let was_committed = track.is_committed;
+        track.is_committed |= is_committed;
+        let text = ended.map(|outcome| format!("{outcome:?}"));
+        let before = track.ended.clone().map(|(text, _)| text);
+        if let (None, Some(text)) = (&track.ended, &text) {
+            track.ended = Some((text.clone(), now));
+        }
+        if before.is_some() && before != text {
+            let what = format!("job {} ended as {before:?} and now is {text:?}", job.id());
+            self.context.violate(Checker::ResultSurvives, what);
+        }
+        if matches!(ended, Some(Outcome::Error(_) | Outcome::Canceled)) && was_committed {
+            let what = format!("job {} was committed and ended as {text:?}", job.id());
+            self.context.violate(Checker::FailureChangesNothing, what);
+        }
+        if is_new {
+            self.check_verdict(job);
+            self.check_steps(job);
+        }
+        is_new
+    }
+
+    fn check_verdict(&mut self, job: &Job) {
+        let Some(prepared) = job.prepared().filter(|prepared| prepared.hook_prefix.is_some()) else { return };
+        let begun_ms = self.tracks.jobs.get(&job.id()).and_then(|track| track.begun_ms);
+        for name in &prepared.nodes.pre {
+            // Not asked again after a restart (HOOKS.md R6).
+            if self.tracks.offline_ms.get(name).is_some_and(|offline_ms| Some(*offline_ms) >= begun_ms) {
+                continue;
+            }
+            let node = node_id(name);
+            let place = (job.id(), "pre".to_owned(), node);
+            let is_required = node == 0 && prepared.policy.master_required;
+            let may_be_silent = prepared.policy.unreachable == OnUnreachable::Allow && !is_required;
+            let is_silent = self.context.witness.unreached.contains(&place);
+            let said = self.context.witness.said.get(&place).copied();
+            let is_allowed = match said {
+                Some(Said::Allowed) => true,
+                Some(Said::Lost) => may_be_silent,
+                Some(Said::Denied) | None => may_be_silent && is_silent,
+            };
+            if !is_allowed {
+                let what =
+                    format!("job {} is committed, {name} said {said:?}, silent: {is_silent}", job.id());
+                self.context.violate(Checker::CommitFollowsVerdict, what);
+            }
+        }
+    }
+
+    fn check_steps(&mut self, job: &Job) {
+        let steps = job.prepared().map(|prepared| &prepared.plan.steps[..]).unwrap_or_default();
+        for (index, step) in steps.iter().enumerate() {
+            let must_be_done = match step.kind {
+                StepKind::Undoable { .. } | StepKind::Harmless | StepKind::Final => true,
+                StepKind::Optional { .. } | StepKind::Kept => false,
+            };
+            if must_be_done && !self.context.witness.done.contains(&(job.id(), index.to_string())) {
+                let what = format!("job {} is committed, step {index} was not carried out", job.id());
+                self.context.violate(Checker::CommitFollowsSteps, what);
+            }
+        }
+    }
+
+    /// What a starting master finds: nothing that was told or finished is missing.
+    pub(crate) fn see_loaded(&mut self, cluster: Option<&Cluster>, jobs: &[Job]) {
+        if let Some(cluster) = cluster {
+            self.check_configuration(cluster);
+            self.see_offline(cluster);
+        }
+        let loaded: BTreeMap<u64, &Job> = jobs.iter().map(|job| (job.id(), job)).collect();
+        for job in self.clients.jobs.values() {
+            if !loaded.contains_key(job) {
+                let what = format!("job {job} was submitted and is not in the store");
+                self.context.violate(Checker::SubmissionSurvives, what);
+            }
+        }
+        let ended = self.tracks.jobs.iter().filter(|(_, track)| track.ended.is_some());
+        for id in ended.map(|(id, _)| *id).collect::<Vec<_>>() {
+            if loaded.get(&id).is_none_or(|job| !job.done()) {
+                let what = format!("job {id} was over and is not over in the store");
+                self.context.violate(Checker::ResultSurvives, what);
+            }
+        }
+        let mut requests: BTreeMap<&str, u64> = BTreeMap::new();
+        for job in jobs.iter().filter(|job| !job.submission.request_id.is_empty()) {
+            if let Some(first) = requests.insert(&job.submission.request_id, job.id()) {
+                let what =
+                    format!("request {} is job {first} and job {}", job.submission.request_id, job.id());
+                self.context.violate(Checker::RequestMakesOneJob, what);
+            }
+        }
+        for job in jobs {
+            self.track(job);
+        }
+    }
+}
+
+/// The records that a job's commit may write.
+fn keys_of_edits(job: &Job) -> BTreeSet<String> {
+    let Some(prepared) = job.prepared() else { return BTreeSet::new() };
+    let optional = prepared.plan.steps.iter().filter_map(|step| match &step.kind {
+        StepKind::Optional { edit } => edit.as_ref(),
+        StepKind::Undoable { .. } | StepKind::Harmless | StepKind::Kept | StepKind::Final => None,
+    });
+    let touched: Vec<Touched> = prepared.plan.edits.iter().chain(optional).map(Edit::touched).collect();
+    touched.into_iter().filter_map(key_of).collect()
+}
+
+fn key_of(touched: Touched) -> Option<String> {
+    match touched {
+        Touched::Globals => Some(keys::CLUSTER.to_owned()),
+        Touched::Node(name) => Some(keys::node(&name)),
+        Touched::Instance(name) => Some(keys::instance(&name)),
+        Touched::Export(uuid) => Some(keys::export(uuid)),
+        Touched::Client(name) => Some(keys::client(&name)),
+        Touched::Cleanup(id) => Some(keys::cleanup(id)),
+        Touched::All | Touched::Nothing => None,
+    }
+}

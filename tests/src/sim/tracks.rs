@@ -1,0 +1,84 @@
+//! What the checkers know of each job: what was published of it, and when.
+
+use std::collections::BTreeMap;
+
+use muster_core::{
+    calls::Call,
+    engine::{Job, Outcome, Phase},
+    locks::{LockMode, Locks},
+    names::NodeName,
+};
+
+/// A job as published.
+#[derive(Debug, Clone)]
+pub(crate) struct Track {
+    pub(crate) locks: Locks,
+    /// It has its locks and is not over.
+    pub(crate) has_begun: bool,
+    /// When that was published first.
+    pub(crate) begun_ms: Option<u64>,
+    pub(crate) is_committed: bool,
+    /// How it ended, as text, and when that was published.
+    pub(crate) ended: Option<(String, u64)>,
+}
+
+/// All jobs, and the master that committed last.
+#[derive(Debug, Default)]
+pub(crate) struct Tracks {
+    pub(crate) jobs: BTreeMap<u64, Track>,
+    pub(crate) last_master: u64,
+    /// The undos that failed, by job.
+    pub(crate) failed_undos: BTreeMap<u64, Vec<Call>>,
+    /// When a node was seen to be marked offline, last.
+    pub(crate) offline_ms: BTreeMap<NodeName, u64>,
+    /// Something was made durable since the last check.
+    pub(crate) is_changed: bool,
+}
+
+impl Tracks {
+    pub(crate) fn finished_count(&self) -> u64 {
+        let finished = self.jobs.values().filter(|track| track.ended.is_some()).count();
+        u64::try_from(finished).expect("a simulation has few jobs")
+    }
+
+    /// The first two jobs that have begun and conflict, with the name.
+    pub(crate) fn conflict(&self) -> Option<(u64, u64, String)> {
+        let mut seen: BTreeMap<&str, (u64, LockMode)> = BTreeMap::new();
+        for (job, track) in self.jobs.iter().filter(|(_, track)| track.has_begun) {
+            for (name, mode) in track.locks.iter() {
+                if let Some((other, theirs)) = seen.insert(name, (*job, mode))
+                    && (mode == LockMode::Exclusive || theirs == LockMode::Exclusive)
+                {
+                    return Some((other, *job, name.to_owned()));
+                }
+            }
+        }
+        None
+    }
+}
+
+/// Whether a job's record says that its commit is done.
+pub(crate) fn is_committed(job: &Job) -> bool {
+    match &job.phase {
+        Phase::Cleaning { .. } | Phase::PostHooks { .. } => true,
+        Phase::Done { outcome: Outcome::Success, .. } => !job.submission.dry_run,
+        Phase::Waiting
+        | Phase::PreHooks { .. }
+        | Phase::Running { .. }
+        | Phase::Undoing { .. }
+        | Phase::Done { outcome: Outcome::Canceled | Outcome::Error(_), .. } => false,
+    }
+}
+
+/// How a job ended.
+pub(crate) fn outcome(job: &Job) -> Option<&Outcome> {
+    match &job.phase {
+        Phase::Done { outcome, .. } => Some(outcome),
+        Phase::Waiting
+        | Phase::PreHooks { .. }
+        | Phase::Running { .. }
+        | Phase::Cleaning { .. }
+        | Phase::PostHooks { .. }
+        | Phase::Undoing { .. } => None,
+    }
+}
