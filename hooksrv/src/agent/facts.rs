@@ -12,7 +12,7 @@ use std::{
 
 use muster_core::names::{ClusterName, InstanceName, NodeName};
 use muster_proto::{
-    transport::{ClientRole, FileError, Fingerprint, MODE_PRIVATE, MODE_PUBLIC, write_atomic},
+    transport::{ClientRole, FileError, Fingerprint, MODE_PRIVATE, MODE_PUBLIC, write_whole},
     v1,
 };
 use serde::{Deserialize, Serialize};
@@ -105,6 +105,21 @@ struct Kept {
     epoch: u64,
     serial: u64,
     clients: BTreeMap<Fingerprint, ClientRole>,
+    /// The boot in which they were written: the files are not synced, and may be empty after a loss of power.
+    #[serde(default)]
+    boot: String,
+}
+
+/// Names the present boot of this host.
+fn boot() -> String {
+    fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
+}
+
+impl Kept {
+    /// What still holds: after another boot the master is to send the facts again.
+    fn checked(self) -> Self {
+        if self.boot == boot() { self } else { Kept { epoch: 0, serial: 0, ..self } }
+    }
 }
 
 /// Why facts could not be kept.
@@ -150,10 +165,10 @@ impl FactStore {
         files::make_dir(&data_dir, DATA_DIR_MODE).map_err(failed("make", &data_dir))?;
         let kept = match fs::read(&record) {
             // Damage costs nothing: the master sends facts again when it hears that they are old.
-            Ok(text) => serde_json::from_slice(&text).unwrap_or_else(|error| {
+            Ok(text) => Kept::checked(serde_json::from_slice(&text).unwrap_or_else(|error| {
                 tracing::warn!(path = %record.display(), %error, "the record of facts is damaged; forgotten");
                 Kept::default()
-            }),
+            })),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Kept::default(),
             Err(source) => return Err(failed("read", &record)(source)),
         };
@@ -184,6 +199,8 @@ impl FactStore {
 
     /// Replaces the facts, unless newer ones are there; gives the serial of those on disk. Blocks.
     ///
+    /// Not synced: a loss of power at worst takes them away, and the master sends them again before any script runs.
+    ///
     /// # Errors
     /// When a file can't be written; some may be new then, and the serial stays old, so that they come again.
     pub fn put(&self, epoch: u64, facts: &Facts) -> Result<u64, FactsError> {
@@ -198,12 +215,12 @@ impl FactStore {
             if fs::read(&path).is_ok_and(|old| old == text.as_bytes()) {
                 continue;
             }
-            write_atomic(&path, text.as_bytes(), MODE_PUBLIC)?;
+            write_whole(&path, text.as_bytes(), MODE_PUBLIC)?;
         }
         self.link_socket()?;
-        let next = Kept { epoch, serial: facts.serial, clients: facts.clients.clone() };
+        let next = Kept { epoch, serial: facts.serial, clients: facts.clients.clone(), boot: boot() };
         let text = serde_json::to_vec_pretty(&next).expect("plain data has a JSON form");
-        write_atomic(&self.record, &text, MODE_PRIVATE)?;
+        write_whole(&self.record, &text, MODE_PRIVATE)?;
         *kept = next;
         Ok(facts.serial)
     }
@@ -282,6 +299,14 @@ mod tests {
         fn text(&self, name: &str) -> String {
             fs::read_to_string(self.folder.path().join("data").join(name)).unwrap()
         }
+    }
+
+    #[test]
+    fn facts_of_another_boot_are_sent_again() {
+        let kept = Kept { epoch: 3, serial: 9, clients: BTreeMap::new(), boot: boot() };
+        assert_eq!(kept.clone().checked(), kept);
+        let earlier = Kept { boot: "another".to_owned(), ..kept };
+        assert_eq!((earlier.clone().checked().epoch, earlier.checked().serial), (0, 0));
     }
 
     #[test]

@@ -37,7 +37,16 @@ pub enum FileError {
 
 /// Replaces `path` by `content` with the given mode: durable, and whole or not at all.
 pub fn write_atomic(path: &Path, content: &[u8], mode: u32) -> Result<(), FileError> {
-    replace(path, content, mode).map_err(|source| FileError::Write { path: path.to_owned(), source })
+    let failed = |source| FileError::Write { path: path.to_owned(), source };
+    replace(path, content, mode, |file| file.sync_all()).map_err(failed)?;
+    File::open(folder_of(path)).and_then(|folder| folder.sync_all()).map_err(failed)
+}
+
+/// Replaces `path` by `content` with the given mode: whole or not at all for every reader, but a loss of power may take
+/// it away or empty it. For what is sent again when it is missing.
+pub fn write_whole(path: &Path, content: &[u8], mode: u32) -> Result<(), FileError> {
+    let failed = |source| FileError::Write { path: path.to_owned(), source };
+    replace(path, content, mode, |_| Ok(())).map_err(failed)
 }
 
 /// Reads a small text file.
@@ -45,11 +54,15 @@ pub fn read_text(path: &Path) -> Result<String, FileError> {
     fs::read_to_string(path).map_err(|source| FileError::Read { path: path.to_owned(), source })
 }
 
-fn replace(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
-    let folder = match path.parent() {
+fn folder_of(path: &Path) -> &Path {
+    match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
         Some(_) | None => Path::new("."),
-    };
+    }
+}
+
+fn replace(path: &Path, content: &[u8], mode: u32, keep: fn(&File) -> io::Result<()>) -> io::Result<()> {
+    let folder = folder_of(path);
     let mut name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?.to_owned();
     name.push(".new");
     let temporary = folder.join(name);
@@ -62,9 +75,8 @@ fn replace(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
     // The umask may have taken bits away.
     file.set_permissions(fs::Permissions::from_mode(mode))?;
     file.write_all(content)?;
-    file.sync_all()?;
-    fs::rename(&temporary, path)?;
-    File::open(folder)?.sync_all()
+    keep(&file)?;
+    fs::rename(&temporary, path)
 }
 
 #[cfg(test)]

@@ -36,7 +36,7 @@ pub use self::{
     },
     describe::{describe, dial_error, unanswered},
     expect::{ClientTls, Expect, LearntCa, Pins},
-    files::{FileError, MODE_PRIVATE, MODE_PUBLIC, read_text, write_atomic},
+    files::{FileError, MODE_PRIVATE, MODE_PUBLIC, read_text, write_atomic, write_whole},
     gate::{Admission, Peer},
     identity::{Fingerprint, FingerprintError, Identity, IdentityError, IdentityKind, MASTER_DNS_NAME},
     io::Connections,
