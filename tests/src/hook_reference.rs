@@ -40,29 +40,9 @@ const COMMON: [&str; 13] = [
 pub fn hook_reference() -> String {
     let mut examples: BTreeMap<&str, Vec<Prepared>> = BTreeMap::new();
     for (cluster, fresh, op) in all_examples() {
-        let local = match &op {
-            Op::MasterFailover(failover) => failover.new_master.clone(),
-            Op::ClusterInit(_)
-            | Op::NodeAdd(_)
-            | Op::NodeRemove(_)
-            | Op::InstanceAdd(_)
-            | Op::BackupExport(_)
-            | Op::InstanceStart(_)
-            | Op::InstanceShutdown(_)
-            | Op::InstanceModify(_)
-            | Op::InstanceFailover(_)
-            | Op::InstanceRemove(_)
-            | Op::MirrorAdd(_)
-            | Op::MirrorRemove(_)
-            | Op::DisksReplace(_)
-            | Op::ClusterModify(_)
-            | Op::ClusterDestroy(_)
-            | Op::NodeModify(_)
-            | Op::CertificatesRenew(_)
-            | Op::ClientCertificateSign(_)
-            | Op::ClientCertificateRevoke(_) => cluster.master.clone(),
-        };
-        let given = Given { cluster: &cluster, fresh: &fresh, local: &local };
+        let local =
+            if let Op::MasterFailover(failover) = &op { &failover.new_master } else { &cluster.master };
+        let given = Given { cluster: &cluster, fresh: &fresh, local };
         let job = JobFacts { id: 17, user: "root", reason: "", dry_run: false };
         let prepared = op.prepare(given, &job).expect("an operation's own examples pass its check");
         examples.entry(op.row().op_id).or_default().push(prepared);

@@ -58,26 +58,6 @@ impl OperationService for Operations {
 }
 
 fn pending(master: &Master, op: &Op) -> Option<PendingNode> {
-    match op {
-        Op::NodeAdd(add) => master.pending_node(&add.name),
-        Op::ClusterInit(_)
-        | Op::MasterFailover(_)
-        | Op::NodeRemove(_)
-        | Op::InstanceAdd(_)
-        | Op::BackupExport(_)
-        | Op::InstanceStart(_)
-        | Op::InstanceShutdown(_)
-        | Op::InstanceModify(_)
-        | Op::InstanceFailover(_)
-        | Op::InstanceRemove(_)
-        | Op::MirrorAdd(_)
-        | Op::MirrorRemove(_)
-        | Op::DisksReplace(_)
-        | Op::ClusterModify(_)
-        | Op::ClusterDestroy(_)
-        | Op::NodeModify(_)
-        | Op::CertificatesRenew(_)
-        | Op::ClientCertificateSign(_)
-        | Op::ClientCertificateRevoke(_) => None,
-    }
+    let Op::NodeAdd(add) = op else { return None };
+    master.pending_node(&add.name)
 }

@@ -82,7 +82,9 @@ fn expected(door: Door, path: &str, role: &str, callers: Callers) -> Expected {
         // Of a master's certificates only its own is accepted, by which it calls nobody but nodes.
         (Door::Master, "master") => Expected::NotAccepted,
         (Door::Node(_), "node") => Expected::NotAccepted,
-        (Door::Master, "node") if path.ends_with("/HandOver") => Expected::RefusedByMethod("node3 can't act for "),
+        (Door::Master, "node") if path.ends_with("/HandOver") => {
+            Expected::RefusedByMethod("node3 can't act for ")
+        }
         (Door::Master | Door::Node(_), _) if callers.contains(&role) => Expected::Passes,
         (Door::Master | Door::Node(_), "none") => Expected::NoCertificate,
         (Door::Master | Door::Node(_), _) => Expected::Role,
