@@ -35,6 +35,8 @@ pub enum NodeCall {
     GuestStop {
         /// The instance.
         instance: Uuid,
+        /// Its label.
+        name: InstanceName,
         /// Limit of a clean shutdown in milliseconds, then it is forced.
         timeout_ms: u64,
     },
@@ -297,7 +299,7 @@ impl NodeCall {
             NodeCall::DiskCreate { disk, size_mib } => format!("create disk {disk} of {size_mib} MiB"),
             NodeCall::DiskRemove { disk } => format!("remove disk {disk}"),
             NodeCall::GuestStart { guest, .. } => format!("start {}", guest.name),
-            NodeCall::GuestStop { instance, .. } => format!("stop guest {instance}"),
+            NodeCall::GuestStop { name, .. } => format!("stop {name}"),
             NodeCall::ExportStage { export } => format!("prepare export {export}"),
             NodeCall::ExportPublish { export, .. } => format!("publish export {export}"),
             NodeCall::ExportRemove { export } => format!("remove export {export}"),

@@ -59,7 +59,8 @@ pub(super) fn guest_start(instance: &Instance, force: bool) -> Call {
 
 /// Stops an instance's guest on its primary.
 pub(super) fn guest_stop(instance: &Instance, timeout_ms: u64) -> Call {
-    Call::Node(instance.primary.clone(), NodeCall::GuestStop { instance: instance.uuid, timeout_ms })
+    let (uuid, name) = (instance.uuid, instance.name.clone());
+    Call::Node(instance.primary.clone(), NodeCall::GuestStop { instance: uuid, name, timeout_ms })
 }
 
 /// Makes sure that no guest runs, and starts it again on the way back where one is wanted.

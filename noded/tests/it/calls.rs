@@ -26,7 +26,7 @@ fn guest_start() -> Call {
 }
 
 fn guest_stop() -> Call {
-    Call::GuestStop(GuestStop { instance_uuid: uuid(1), timeout_ms: 1000 })
+    Call::GuestStop(GuestStop { instance_uuid: uuid(1), timeout_ms: 1000, name: "web1".to_owned() })
 }
 
 #[tokio::test]

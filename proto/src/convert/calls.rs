@@ -60,9 +60,11 @@ impl From<NodeCall> for v1::NodeCall {
             NodeCall::GuestStart { guest, force } => {
                 Wire::GuestStart(v1::GuestStart { guest: Some(guest.into()), force })
             }
-            NodeCall::GuestStop { instance, timeout_ms } => {
-                Wire::GuestStop(v1::GuestStop { instance_uuid: instance.to_string(), timeout_ms })
-            }
+            NodeCall::GuestStop { instance, name, timeout_ms } => Wire::GuestStop(v1::GuestStop {
+                instance_uuid: instance.to_string(),
+                name: name.into(),
+                timeout_ms,
+            }),
             NodeCall::ExportStage { export } => {
                 Wire::ExportStage(v1::ExportStage { export_uuid: export.to_string() })
             }
@@ -93,6 +95,7 @@ impl TryFrom<v1::NodeCall> for NodeCall {
             },
             Wire::GuestStop(w) => NodeCall::GuestStop {
                 instance: fields::uuid("instance_uuid", &w.instance_uuid)?,
+                name: fields::instance("name", &w.name)?,
                 timeout_ms: w.timeout_ms,
             },
             Wire::ExportStage(w) => {

@@ -21,12 +21,21 @@ struct Args {
     /// Events of a seed's safety phase.
     #[arg(long, default_value_t = 200)]
     events: u64,
+    /// How often the master dies in a round of handling and committing, in a thousand.
+    #[arg(long, default_value_t = 20)]
+    deaths: u64,
+    /// How often what acts from outside is a fault, in a thousand.
+    #[arg(long, default_value_t = 150)]
+    faults: u64,
     /// Stops after this many failing seeds.
     #[arg(long, default_value_t = 1)]
     failures: usize,
     /// Nodes carry out a job's calls as they come, also beside one that its master has given up.
     #[arg(long)]
     unordered_calls: bool,
+    /// Prints how many jobs ended how.
+    #[arg(long)]
+    outcomes: bool,
     /// Breaks each promise on purpose, and tells the first seed in which its checker sees it.
     #[arg(long)]
     mutations: bool,
@@ -37,7 +46,13 @@ struct Args {
 
 fn main() -> io::Result<ExitCode> {
     let args = Args::parse();
-    let options = Options { events: args.events, ordered_calls: !args.unordered_calls, ..Options::default() };
+    let options = Options {
+        events: args.events,
+        deaths_permille: args.deaths,
+        faults_permille: args.faults,
+        ordered_calls: !args.unordered_calls,
+        mutation: None,
+    };
     let mut out = io::stdout().lock();
     if args.trace {
         let report = replay(args.from, &options);
@@ -59,6 +74,11 @@ fn main() -> io::Result<ExitCode> {
         summary.masters,
         took.as_secs_f64()
     )?;
+    if args.outcomes {
+        for (outcome, count) in &summary.outcomes {
+            writeln!(out, "{count:>9} {outcome}")?;
+        }
+    }
     for report in &summary.failures {
         if let Some(violation) = &report.violation {
             writeln!(out, "seed {} fails after {} events: {:?}", report.seed, report.events, violation)?;

@@ -157,6 +157,12 @@ impl Simulation {
         let before = track.ended.clone().map(|(text, _)| text);
         if let (None, Some(text)) = (&track.ended, &text) {
             track.ended = Some((text.clone(), now));
+            let kind = match ended {
+                Some(Outcome::Error(error)) => error.kind.as_str(),
+                Some(Outcome::Success | Outcome::Canceled) | None => text,
+            };
+            let outcome = format!("{} {}", job.submission.op.row().op_id, kind.to_lowercase());
+            *self.tracks.outcomes.entry(outcome).or_default() += 1;
         }
         if before.is_some() && before != text {
             let what = format!("job {} ended as {before:?} and now is {text:?}", job.id());

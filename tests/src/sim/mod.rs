@@ -5,11 +5,11 @@
 //! the promises that are checked after every event; [`Mutation`] breaks each of them on purpose, to show that its
 //! checker sees it.
 //!
-//! - [`world`]: one seed's everything, and its loop. [`event`]: what happens, in which order.
-//! - [`process`], [`office`], [`channel`]: the master daemon around the real driver. [`disk`]: under its store.
-//! - [`node`], [`scripts`], [`holdings`], [`call_store`]: a node around the real journals.
-//! - [`clients`], [`workload`], [`faults`]: what acts from outside.
-//! - [`tracks`], [`witness`], [`checks_jobs`], [`checks_config`]: the checkers and what they know.
+//! - `world`: one seed's everything, and its loop. `event`: what happens, in which order.
+//! - `process`, `office`, `channel`: the master daemon around the real driver. `disk`: under its store.
+//! - `node`, `scripts`, `holdings`, `call_store`: a node around the real journals.
+//! - `clients`, `workload`, `faults`: what acts from outside.
+//! - `tracks`, `witness`, `checks_jobs`, `checks_config`: the checkers and what they know.
 
 mod call_store;
 mod channel;

@@ -1,6 +1,7 @@
 //! Running seeds: one, with its event log if wanted, or many on all processors.
 
 use std::{
+    collections::BTreeMap,
     sync::{
         Mutex,
         atomic::{AtomicU64, Ordering},
@@ -51,6 +52,8 @@ pub struct Report {
     pub events: u64,
     /// Jobs that ended.
     pub jobs: u64,
+    /// How they ended: operation and outcome, with their number.
+    pub outcomes: BTreeMap<String, u64>,
     /// Runs of the master daemon.
     pub masters: u64,
     /// A number that a repeat of the seed gives too.
@@ -70,6 +73,8 @@ pub struct Summary {
     pub events: u64,
     /// Their jobs.
     pub jobs: u64,
+    /// How those ended: operation and outcome, with their number.
+    pub outcomes: BTreeMap<String, u64>,
     /// Their runs of the master daemon.
     pub masters: u64,
     /// The first seeds that failed, lowest first.
@@ -110,6 +115,9 @@ pub fn run_seeds(from: u64, count: u64, options: &Options, failures_max: usize) 
             summary.events += report.events;
             summary.jobs += report.jobs;
             summary.masters += report.masters;
+            for (outcome, count) in &report.outcomes {
+                *summary.outcomes.entry(outcome.clone()).or_default() += count;
+            }
             if report.violation.is_some() {
                 summary.failures.push(report);
                 if summary.failures.len() >= failures_max {

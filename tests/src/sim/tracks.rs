@@ -31,6 +31,8 @@ pub(crate) struct Tracks {
     pub(crate) failed_undos: BTreeMap<u64, Vec<Call>>,
     /// When a node was seen to be marked offline, last.
     pub(crate) offline_ms: BTreeMap<NodeName, u64>,
+    /// How jobs ended: operation and outcome, with their number.
+    pub(crate) outcomes: BTreeMap<String, u64>,
     /// Something was made durable since the last check.
     pub(crate) is_changed: bool,
 }

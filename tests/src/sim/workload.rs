@@ -33,7 +33,9 @@ impl Simulation {
             30..33 => (Op::ClusterModify(self.cluster_modify()), None),
             33..38 => self.node_add(&cluster),
             38..41 => {
-                let name = self.any_node(&cluster);
+                // The last is most likely to hold nothing.
+                let last = cluster.nodes.keys().next_back().cloned();
+                let name = last.unwrap_or_else(|| self.any_node(&cluster));
                 (Op::NodeRemove(NodeRemove { name }), None)
             }
             _ => (self.on_instance(&cluster, draw), None),

@@ -93,6 +93,7 @@ impl Simulation {
             seed,
             events: self.events,
             jobs: self.tracks.finished_count(),
+            outcomes: std::mem::take(&mut self.tracks.outcomes),
             masters: self.incarnations,
             digest: self.context.digest(),
             violation: self.context.violation.take(),
