@@ -259,6 +259,17 @@ impl Call {
         }
     }
 
+    /// Whether this call does what that one should have done.
+    pub fn makes_good(&self, failed: &Call) -> bool {
+        match (self, failed) {
+            (
+                Call::Node(here, NodeCall::GuestStop { instance: stopped, .. }),
+                Call::Node(there, NodeCall::GuestStop { instance, .. }),
+            ) => here == there && stopped == instance,
+            (Call::Node(..) | Call::Master(_), Call::Node(..) | Call::Master(_)) => self == failed,
+        }
+    }
+
     /// Whether this call must not be made after that one failed: a guest is not started while it may still run elsewhere.
     pub fn unsafe_after(&self, failed: &Call) -> bool {
         match (self, failed) {

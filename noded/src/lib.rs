@@ -9,5 +9,6 @@ mod image;
 mod node;
 mod service;
 pub mod storage;
+mod turns;
 
 pub use node::{Node, NodeError};

@@ -14,6 +14,7 @@ use crate::{
     hypervisor::{Hypervisor, HypervisorError, HypervisorKind, hypervisor},
     service::{NodeAnswer, NodeCalls, NodeGrpc, NodeProgress},
     storage::{DiskStore, ExportStore, StorageError, StorageKind, disk_store, export_store},
+    turns::Turns,
 };
 
 /// Bytes in a MiB.
@@ -41,6 +42,8 @@ pub struct Node {
     pub(crate) exports: Arc<dyn ExportStore>,
     pub(crate) faults: Faults,
     pub(crate) calls: NodeCalls,
+    /// One call of a job at a time.
+    pub(crate) turns: Turns,
 }
 
 impl Node {
@@ -56,6 +59,7 @@ impl Node {
             disks,
             exports: export_store(StorageKind::File, &config.export_dir)?,
             faults: Faults::new(folder.join("faults.toml")),
+            turns: Turns::default(),
             calls: CallRegistry::<NodeProgress, NodeAnswer>::open(&folder.join("calls/node")).await?,
         })
     }

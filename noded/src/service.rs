@@ -139,9 +139,16 @@ impl NodeGrpc {
 async fn work(
     agent: Arc<Agent>,
     node: Arc<Node>,
+    job: u64,
     call: NodeCall,
     context: CallContext<NodeProgress>,
 ) -> NodeAnswer {
+    let turn = tokio::select! {
+        turn = node.turns.wait(job) => turn,
+        () = context.cancel().cancelled() => {
+            return NodeAnswer::Failed { words: "ended because its job is not alive".to_owned() };
+        }
+    };
     let fault = node.faults.at(call.fault_point());
     let answer = tokio::select! {
         // Only before it is begun: a backend call is whole or not at all.
@@ -157,6 +164,7 @@ async fn work(
             }
         },
     };
+    drop(turn);
     agent.changed();
     match answer {
         Ok(path) => {
@@ -205,9 +213,12 @@ impl NodeService for NodeGrpc {
         let _turn = self.agent.admit(&peer, context, Purpose::Act).await?;
         // A call that was begun and not answered before a crash is carried out again: each may come twice.
         let call = Call { id, digest, job: request.job_id, output_dir: None, on_lost: OnLost::Repeat };
-        let (agent, node) = (Arc::clone(&self.agent), Arc::clone(&self.node));
-        let started =
-            self.node.calls.start_or_join(call, |context| work(agent, node, node_call, context)).await;
+        let (agent, node, job) = (Arc::clone(&self.agent), Arc::clone(&self.node), request.job_id);
+        let started = self
+            .node
+            .calls
+            .start_or_join(call, move |context| work(agent, node, job, node_call, context))
+            .await;
         let stream = started.map_err(|error| call_status(&error))?;
         Ok(Response::new(forward(stream, self.agent.stopping().clone(), going, execute_event)))
     }

@@ -1,6 +1,6 @@
 //! The simulator's seeds keep every promise, and each checker sees what it is there to see.
 //!
-//! `MUSTER_LONG=1` runs more seeds; `sim --seeds N --from S` as many as wanted.
+//! `MUSTER_TEST_LONG=1` runs more seeds; `sim --seeds N --from S` as many as wanted.
 
 use muster_tests::sim::{Checker, MUTATIONS, Mutation, Options, first_caught, replay, run_seed, run_seeds};
 
@@ -12,7 +12,7 @@ const SEEDS_LONG: u64 = 20_000;
 const SEEDS_MUTATED: u64 = 5_000;
 
 fn seeds() -> u64 {
-    if std::env::var_os("MUSTER_LONG").is_some() { SEEDS_LONG } else { SEEDS }
+    if std::env::var_os("MUSTER_TEST_LONG").is_some() { SEEDS_LONG } else { SEEDS }
 }
 
 #[test]

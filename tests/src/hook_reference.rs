@@ -42,7 +42,7 @@ pub fn hook_reference() -> String {
     for (cluster, fresh, op) in all_examples() {
         let local =
             if let Op::MasterFailover(failover) = &op { &failover.new_master } else { &cluster.master };
-        let given = Given { cluster: &cluster, fresh: &fresh, local };
+        let given = Given { cluster: &cluster, fresh: &fresh, local, undone: &[] };
         let job = JobFacts { id: 17, user: "root", reason: "", dry_run: false };
         let prepared = op.prepare(given, &job).expect("an operation's own examples pass its check");
         examples.entry(op.row().op_id).or_default().push(prepared);

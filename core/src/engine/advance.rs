@@ -70,7 +70,8 @@ impl Engine {
                 return Err(Refusal("there is no cluster here: run `gnt-cluster init`".to_owned()));
             }
         };
-        let given = Given { cluster, fresh: &submission.fresh, local: &self.local };
+        let undone = self.undone_calls();
+        let given = Given { cluster, fresh: &submission.fresh, local: &self.local, undone: &undone };
         let facts =
             JobFacts { id, user: &submission.user, reason: &submission.reason, dry_run: submission.dry_run };
         submission.op.prepare(given, &facts)

@@ -224,6 +224,9 @@ pub struct FailedUndo {
     pub call: Call,
     /// Why it was not.
     pub error: String,
+    /// The same was done later, by another job.
+    #[serde(default)]
+    pub made_good: bool,
 }
 
 /// A job.

@@ -182,6 +182,8 @@ pub struct Engine {
     /// Cleanups being tried outside of their job.
     retrying: BTreeSet<CleanupId>,
     active: usize,
+    /// Jobs with an undo that failed and was not made good since.
+    undone: BTreeSet<u64>,
     /// Answers that came for calls no longer awaited.
     stale_answers: u64,
     output: Output,
@@ -199,6 +201,7 @@ impl Engine {
             waiting_since: BTreeMap::new(),
             retrying: BTreeSet::new(),
             active: 0,
+            undone: BTreeSet::new(),
             stale_answers: 0,
             output: Output::default(),
         }

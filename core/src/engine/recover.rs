@@ -17,6 +17,9 @@ impl Engine {
             let id = job.id();
             let (waiting, done) = (matches!(job.phase, Phase::Waiting), job.done());
             let locks = job.submission.op.locks();
+            if job.failed_undos.iter().any(|failed| !failed.made_good) {
+                engine.undone.insert(id);
+            }
             engine.jobs.insert(id, job);
             if !done {
                 engine.active += 1;

@@ -98,6 +98,7 @@ impl Engine {
         let place = going.call.node().map(|node| format!(" on {node}")).unwrap_or_default();
         match (answer, &going.kind) {
             (CallAnswer::Done(output), _) => {
+                self.make_good(&going.call.clone());
                 self.job_mut(id).result.extend(output.result.clone());
                 outputs.push(output);
             }
@@ -268,19 +269,49 @@ impl Engine {
         now: Now,
     ) {
         match answer {
-            CallAnswer::Done(_) => {}
+            CallAnswer::Done(_) => {
+                if let StepKind::Undoable { undo } = &prepared.plan.steps[step].kind {
+                    self.make_good(&undo.clone());
+                }
+            }
             CallAnswer::Failed(error) | CallAnswer::NotReached(error) => {
                 if let StepKind::Undoable { undo } = &prepared.plan.steps[step].kind {
                     let job = self.job_mut(id);
                     let text = format!("undo failed: {}: {error}", undo.text());
                     job.log(now.wall_ms, Level::Error, LogEntry::Text(text));
-                    job.failed_undos.push(FailedUndo { call: undo.clone(), error });
+                    job.failed_undos.push(FailedUndo { call: undo.clone(), error, made_good: false });
+                    self.undone.insert(id);
                 }
             }
         }
         match step.checked_sub(1) {
             Some(before) => self.start_undo(id, prepared, before, outcome, now),
             None => self.finish(id, outcome, Some(prepared), now),
+        }
+    }
+}
+
+impl Engine {
+    /// Undos that failed and were not made good since.
+    pub(super) fn undone_calls(&self) -> Vec<calls::Call> {
+        let failed = self.undone.iter().flat_map(|id| &self.jobs[id].failed_undos);
+        failed.filter(|failed| !failed.made_good).map(|failed| failed.call.clone()).collect()
+    }
+
+    /// A call that succeeded may have done what an earlier job's undo could not.
+    fn make_good(&mut self, done: &calls::Call) {
+        for id in self.undone.clone() {
+            let open = |failed: &FailedUndo| !failed.made_good && done.makes_good(&failed.call);
+            if !self.jobs[&id].failed_undos.iter().any(open) {
+                continue;
+            }
+            let job = self.job_mut(id);
+            for failed in job.failed_undos.iter_mut().filter(|failed| open(failed)) {
+                failed.made_good = true;
+            }
+            if job.failed_undos.iter().all(|failed| failed.made_good) {
+                self.undone.remove(&id);
+            }
         }
     }
 }

@@ -186,7 +186,7 @@ mod tests {
     #[test]
     fn the_manifest_is_json_that_names_every_disk() {
         for (cluster, fresh, op) in BackupExport::examples() {
-            let given = Given { cluster: &cluster, fresh: &fresh, local: &cluster.master };
+            let given = Given { cluster: &cluster, fresh: &fresh, local: &cluster.master, undone: &[] };
             let checked = op.check(given).unwrap();
             let text = manifest(&checked.export, &checked.instance);
             let json: serde_json::Value = serde_json::from_str(&text).unwrap();

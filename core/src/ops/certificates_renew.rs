@@ -101,7 +101,9 @@ mod tests {
         let cluster = examples::offline("node2");
         let op = CertificatesRenew { nodes: Vec::new() };
         let fresh = examples::fresh();
-        let names = op.check(Given { cluster: &cluster, fresh: &fresh, local: &cluster.master }).unwrap();
+        let names = op
+            .check(Given { cluster: &cluster, fresh: &fresh, local: &cluster.master, undone: &[] })
+            .unwrap();
         assert_eq!(names, ["node1", "node3"].map(examples::node_name));
     }
 }

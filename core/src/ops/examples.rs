@@ -236,7 +236,7 @@ pub(crate) fn refused<O: super::Operation>(
     local: &NodeName,
     text: &str,
 ) {
-    match op.check(super::Given { cluster, fresh, local }) {
+    match op.check(super::Given { cluster, fresh, local, undone: &[] }) {
         Ok(_) => panic!("{} of {} was not refused with {text:?}", O::ROW.op_id, op.target()),
         Err(refusal) => assert!(refusal.0.contains(text), "{:?} does not hold {text:?}", refusal.0),
     }
@@ -251,5 +251,6 @@ pub(crate) fn prepared<O: super::Operation>(
     local: &NodeName,
 ) -> super::Prepared {
     let job = super::JobFacts { id: 17, user: "root", reason: "because", dry_run: false };
-    super::common::prepare(op, super::Given { cluster, fresh, local }, &job).expect("the example is good")
+    super::common::prepare(op, super::Given { cluster, fresh, local, undone: &[] }, &job)
+        .expect("the example is good")
 }

@@ -121,7 +121,7 @@ impl Operation for InstanceFailover {
             .flag("IGNORE_CONSISTENCY", self.ignore_consistency)
     }
 
-    fn plan(&self, _given: Given<'_>, checked: &Checked) -> Plan {
+    fn plan(&self, given: Given<'_>, checked: &Checked) -> Plan {
         let Checked { before, after, spare, old_primary_offline } = checked;
         let mut plan = Plan::new();
         // A primary that does not answer fails the failover, lest the guest runs twice. Who marks it offline says that
@@ -130,6 +130,7 @@ impl Operation for InstanceFailover {
             plan = parts::plan_stop(plan, before, parts::SHUTDOWN_TIMEOUT_MS);
         }
         if after.up {
+            plan = parts::plan_elsewhere(plan, given, after);
             let stop = parts::guest_stop(after, parts::SHUTDOWN_TIMEOUT_MS);
             plan = plan.step(parts::guest_start(after, false), stop);
         }

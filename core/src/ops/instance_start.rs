@@ -51,13 +51,14 @@ impl Operation for InstanceStart {
         common::instance_env(instance).flag("FORCE", self.force)
     }
 
-    fn plan(&self, _given: Given<'_>, instance: &Instance) -> Plan {
+    fn plan(&self, given: Given<'_>, instance: &Instance) -> Plan {
+        let plan = parts::plan_elsewhere(Plan::new(), given, instance);
         let start = parts::guest_start(instance, self.force);
         let plan = if instance.up {
             // It may run already: an undo would stop what was running before.
-            Plan::new().harmless(start)
+            plan.harmless(start)
         } else {
-            Plan::new().step(start, parts::guest_stop(instance, parts::SHUTDOWN_TIMEOUT_MS))
+            plan.step(start, parts::guest_stop(instance, parts::SHUTDOWN_TIMEOUT_MS))
         };
         plan.edit(Edit::InstancePut { instance: Box::new(parts::started(instance.clone())) })
     }

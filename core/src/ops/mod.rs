@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::{
+    calls::Call,
     hooks::{Env, EnvError},
     locks::Locks,
     model::Cluster,
@@ -152,6 +153,8 @@ pub struct Given<'a> {
     pub fresh: &'a Fresh,
     /// The node whose master daemon executes the job.
     pub local: &'a NodeName,
+    /// Undos of ended jobs that could not be carried out and were not made good since.
+    pub undone: &'a [Call],
 }
 
 /// One operation; no default bodies: what can be forgotten will be.

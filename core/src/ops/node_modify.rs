@@ -158,11 +158,15 @@ mod tests {
     #[test]
     fn a_node_with_one_address_keeps_having_one_and_offline_clears_drained() {
         let (cluster, fresh, op) = NodeModify::examples().remove(1);
-        let after = op.check(Given { cluster: &cluster, fresh: &fresh, local: &cluster.master }).unwrap();
+        let after = op
+            .check(Given { cluster: &cluster, fresh: &fresh, local: &cluster.master, undone: &[] })
+            .unwrap();
         assert_eq!(after.primary_ip, after.secondary_ip);
         let cluster = examples::drained("node2");
         let op = NodeModify { offline: Some(true), ..modify("node2") };
-        let after = op.check(Given { cluster: &cluster, fresh: &fresh, local: &cluster.master }).unwrap();
+        let after = op
+            .check(Given { cluster: &cluster, fresh: &fresh, local: &cluster.master, undone: &[] })
+            .unwrap();
         assert_eq!((after.offline, after.drained), (true, false));
     }
 }

@@ -75,8 +75,12 @@ impl Operation for NodeRemove {
         Env::new().set("NODE_NAME", node.name.as_str())
     }
 
-    fn plan(&self, _given: Given<'_>, node: &Node) -> Plan {
+    fn plan(&self, given: Given<'_>, node: &Node) -> Plan {
         let plan = Plan::new().edit(Edit::NodeRemove { node: node.name.clone() });
+        // What was still to be destroyed there goes with the node: nobody could carry it out any more.
+        let left =
+            given.cluster.cleanups.iter().filter(|(_, cleanup)| cleanup.call.node() == Some(&node.name));
+        let plan = left.fold(plan, |plan, (id, _)| plan.edit(Edit::CleanupRemove { id: *id }));
         if node.offline {
             return plan;
         }
@@ -103,6 +107,10 @@ impl Operation for NodeRemove {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{
+        calls::{Cleanup, NodeCall},
+        model::CleanupId,
+    };
 
     fn check(name: &str, text: &str) {
         let cluster = examples::cluster();
@@ -132,5 +140,20 @@ mod tests {
             &cluster.master,
             "node node3 holds exports of web1",
         );
+    }
+
+    #[test]
+    fn what_was_to_be_destroyed_goes_with_the_node() {
+        let (mut cluster, fresh, op) = NodeRemove::examples().remove(0);
+        let call = |name: &str| {
+            Call::Node(examples::node_name(name), NodeCall::DiskRemove { disk: uuid::Uuid::nil() })
+        };
+        let cleanup = |name: &str| Cleanup { call: call(name), once: false, attempts: 1, last_error: None };
+        let (gone, kept) = (CleanupId { job: 1, index: 0 }, CleanupId { job: 1, index: 1 });
+        cluster.cleanups = [(gone, cleanup("node3")), (kept, cleanup("node2"))].into();
+        let prepared = examples::prepared(&op, &cluster, &fresh, &cluster.master);
+        let removed: Vec<&Edit> =
+            prepared.plan.edits.iter().filter(|edit| matches!(edit, Edit::CleanupRemove { .. })).collect();
+        assert_eq!(removed, [&Edit::CleanupRemove { id: gone }]);
     }
 }

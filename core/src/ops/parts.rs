@@ -63,6 +63,16 @@ pub(super) fn guest_stop(instance: &Instance, timeout_ms: u64) -> Call {
     Call::Node(instance.primary.clone(), NodeCall::GuestStop { instance: uuid, name, timeout_ms })
 }
 
+/// Sees to it that the guest runs nowhere else before it is started: an undo that failed may have left it running.
+/// A node marked offline is taken to be down.
+pub(super) fn plan_elsewhere(plan: Plan, given: Given<'_>, instance: &Instance) -> Plan {
+    let left = given.undone.iter().filter(|undo| {
+        let node = undo.node().and_then(|name| given.cluster.nodes.get(name));
+        node.is_some_and(|node| !node.offline) && guest_start(instance, false).unsafe_after(undo)
+    });
+    left.fold(plan, |plan, undo| plan.harmless(undo.clone()))
+}
+
 /// Makes sure that no guest runs, and starts it again on the way back where one is wanted.
 pub(super) fn plan_stop(plan: Plan, instance: &Instance, timeout_ms: u64) -> Plan {
     let stop = guest_stop(instance, timeout_ms);

@@ -27,7 +27,7 @@ fn prepare(cluster: &Cluster, fresh: &super::Fresh, op: &Op) -> Prepared {
         _ => cluster.master.clone(),
     };
     let job = JobFacts { id: 17, user: "root", reason: "", dry_run: false };
-    op.prepare(Given { cluster, fresh, local: &local }, &job).expect("examples are good")
+    op.prepare(Given { cluster, fresh, local: &local, undone: &[] }, &job).expect("examples are good")
 }
 
 fn words(nodes: &[NodeName]) -> String {

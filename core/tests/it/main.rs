@@ -5,4 +5,5 @@ mod drive;
 mod ended;
 mod laws;
 mod restart;
+mod undone;
 mod world;

@@ -88,7 +88,7 @@ fn cluster_findings(master: &Master, cluster: &Cluster, findings: &mut Findings)
         }
     }
     for view in master.view().jobs() {
-        for undo in &view.job.failed_undos {
+        for undo in view.job.failed_undos.iter().filter(|undo| !undo.made_good) {
             let place = undo.call.node().map(|node| format!(" on {node}")).unwrap_or_default();
             let text =
                 format!("job {}: could not undo: {}{place}: {}", view.job.id(), undo.call.text(), undo.error);

@@ -190,8 +190,10 @@ mod tests {
             let local =
                 if let Op::MasterFailover(op) = &op { op.new_master.clone() } else { cluster.master.clone() };
             let job = JobFacts { id: 1, user: "root", reason: "", dry_run: false };
-            let plan =
-                op.prepare(Given { cluster: &cluster, fresh: &fresh, local: &local }, &job).unwrap().plan;
+            let plan = op
+                .prepare(Given { cluster: &cluster, fresh: &fresh, local: &local, undone: &[] }, &job)
+                .unwrap()
+                .plan;
             for step in plan.steps {
                 calls.push(step.call);
                 if let StepKind::Undoable { undo } = step.kind {
