@@ -41,7 +41,9 @@ fn run(engine: &mut Engine, id: u64, op: Op, answer: impl Fn(&Call) -> CallAnswe
 }
 
 fn outcome(engine: &Engine, id: u64) -> &Outcome {
-    let Phase::Done { outcome, .. } = &engine.job(id).expect("the job was submitted").phase else { panic!("job {id} is not over") };
+    let Phase::Done { outcome, .. } = &engine.job(id).expect("the job was submitted").phase else {
+        panic!("job {id} is not over")
+    };
     outcome
 }
 
