@@ -246,12 +246,13 @@ impl Engine {
             unreachable!("step {step} was just seen to be undoable")
         };
         let undo = undo.clone();
-        let job = self.job_mut(id);
-        if let Some(failed) = job.failed_undos.iter().find(|failed| undo.unsafe_after(&failed.call)) {
+        let undone = self.undone_calls();
+        if let Some(failed) = undone.iter().find(|call| undo.unsafe_after(call) && !self.offline(call)) {
             // The guest would run in two places: leaving it down is the smaller harm.
-            let error = format!("not done, because this failed before: {}", failed.call.text());
+            let error = format!("not done, because this failed before: {}", failed.text());
             return self.undo_answered(id, prepared, step, outcome, CallAnswer::Failed(error), now);
         }
+        let job = self.job_mut(id);
         job.log(now.wall_ms, Level::Info, LogEntry::Text(format!("undo: {}", undo.text())));
         job.interruptions = 0;
         job.phase = Phase::Undoing { prepared, step, outcome };

@@ -107,7 +107,7 @@ impl Operation for BackupExport {
             .boolean("EXPORT_DO_SHUTDOWN", checked.export.did_shutdown)
     }
 
-    fn plan(&self, _given: Given<'_>, checked: &Checked) -> Plan {
+    fn plan(&self, given: Given<'_>, checked: &Checked) -> Plan {
         let Checked { instance, export, older } = checked;
         let on_target = |call: NodeCall| Call::Node(self.node.clone(), call);
         let remove = |export: &Export| on_target(NodeCall::ExportRemove { export: export.uuid });
@@ -115,6 +115,7 @@ impl Operation for BackupExport {
         let mut plan =
             Plan::new().step(on_target(NodeCall::ExportStage { export: export.uuid }), remove(export));
         if stop {
+            plan = parts::plan_elsewhere(plan, given, instance);
             plan = parts::plan_stop(plan, instance, parts::SHUTDOWN_TIMEOUT_MS);
         }
         for disk in &instance.disks {
