@@ -70,3 +70,23 @@ fn t4_op_remove_node() {
     case.allowed(&cluster);
     cluster.ok("node list").does_not_say("node4");
 }
+
+#[test]
+fn t3_a_host_that_lost_its_state_is_added_again() {
+    let cluster = Cluster::up(3);
+    cluster.ok("instance add -t mirror -n node2:node3 -s 16M -m 64M -o none --no-start web1");
+    let uuid =
+        |cluster: &Cluster| cluster.nodes().into_iter().find(|node| node.name == "node3").unwrap().uuid;
+    let before = uuid(&cluster);
+    cluster.devcluster(&["kill", "node3"]).exits(0);
+    std::fs::remove_dir_all(cluster.node_dir(3).join("state")).unwrap();
+    cluster.devcluster(&["start", "node3"]).exits(0);
+    cluster.gnt("node add --readd node3").exits(1).says(&["no host is pending", "muster-noded join"]);
+    cluster.join(3);
+    cluster.gnt("node add node3").exits(1).says(&["node3", "--readd"]);
+    cluster.gnt("node add --readd node1").exits(1).says(&["node1"]);
+    cluster.ok("node add --readd node3");
+    assert_eq!(uuid(&cluster), before, "it is the same member, with another certificate");
+    cluster.ok("cluster verify");
+    cluster.ok("instance start web1");
+}
