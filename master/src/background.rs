@@ -7,6 +7,7 @@ use muster_core::{
     names::NodeName,
     ops::{CertificatesRenew, Op},
 };
+use muster_proto::v1;
 
 use crate::{
     driver::{Command, Request},
@@ -55,11 +56,7 @@ async fn renew_due(master: Arc<Master>) {
     if own_due && let Err(error) = office::renew_own(&master, &cluster) {
         tracing::error!(error = %crate::chain(&error), "could not renew the master's own certificate");
     }
-    let due = |name: &&NodeName| {
-        master.nodes.state(name).is_some_and(|(state, _)| {
-            !state.certificate_fingerprint.is_empty() && state.certificate_days < RENEW_DAYS_LEFT
-        })
-    };
+    let due = |name: &&NodeName| master.nodes.state(name).is_some_and(|(state, _)| is_due(&state));
     let nodes: Vec<NodeName> = cluster.nodes.keys().filter(due).cloned().collect();
     if nodes.is_empty() || master.standing() != Standing::Active {
         return;
@@ -79,5 +76,29 @@ async fn renew_due(master: Arc<Master>) {
     });
     if let Err(error) = master.send(Command::Submit(Box::new(request), submitted)).await {
         tracing::warn!(%error, "could not submit the renewal of certificates");
+    }
+}
+
+/// Whether a node's certificate is in the last third of its life; a node that has none is not renewed but added.
+fn is_due(state: &v1::NodeState) -> bool {
+    !state.certificate_fingerprint.is_empty() && state.certificate_days < RENEW_DAYS_LEFT
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn certificates_are_renewed_in_the_last_third_of_their_life() {
+        for (days, fingerprint, due) in
+            [(364, "ab", false), (122, "ab", false), (121, "ab", true), (-1, "ab", true), (0, "", false)]
+        {
+            let state = v1::NodeState {
+                certificate_days: days,
+                certificate_fingerprint: fingerprint.to_owned(),
+                ..v1::NodeState::default()
+            };
+            assert_eq!(is_due(&state), due, "{days} days, fingerprint {fingerprint:?}");
+        }
     }
 }
