@@ -9,7 +9,7 @@ use rustix::net::{AddressFamily, SocketType, bind, listen, socket, sockopt};
 
 use super::{PRE, cluster_with_web1, modify, runs, waiting_script};
 use crate::ask::warnings;
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, wait_until};
 
 /// All waits of the design for one silent node (connect, ping, keep-alive, reconnect, probe) with much slack for a busy machine.
 const GIVEN_UP_LIMIT: Duration = Duration::from_secs(60);
@@ -100,7 +100,7 @@ fn r3_a_failure_received_before_the_loss_denies() {
     let heard =
         || cluster.last_job().pre.iter().any(|report| report.node == "node3" && report.result.is_some());
     // The result of 10-no travels while 20-wait runs; the job may show it only at the end of the phase, so this is no condition.
-    let _ = crate::cluster::wait_until(Duration::from_secs(1), heard);
+    let _ = wait_until(Duration::from_secs(1), heard);
     cluster.devcluster(&["kill", "node3"]).exits(0);
     operation.finish().exits(1).says(&["node3", "10-no", "heard in time"]);
     assert_eq!(cluster.snapshot(), before);
@@ -172,8 +172,11 @@ fn r3_a_script_may_run_long_on_a_daemon_that_answers() {
     let cluster = cluster_with_web1();
     let seconds = long_script_s();
     cluster.script(3, PRE, "10-long", &format!("sleep {seconds}; echo done"));
-    modify(&cluster, 96).exits(0).does_not_say("reached");
+    cluster.submit("instance modify -m 96M web1");
+    let over = || cluster.last_job().ended_ms.is_some();
+    assert!(wait_until(Duration::from_secs(seconds + 60), over), "{:?}", cluster.last_job());
     let job = cluster.last_job();
+    assert_eq!((job.status(), warnings(&job).len()), (v1::JobStatus::Success, 0), "{job:?}");
     let result =
         job.pre.iter().find(|report| report.node == "node3").and_then(|report| report.result.clone());
     let scripts = result.expect("node3 answered").scripts;
