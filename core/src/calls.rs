@@ -5,7 +5,7 @@ use uuid::Uuid;
 
 use crate::{
     model::{DiskName, Fingerprint},
-    names::{ClusterName, InstanceName, NodeName, OsName},
+    names::{InstanceName, NodeName, OsName},
 };
 
 /// A call that a node carries out; each may come twice and then gives the same answer.
@@ -173,18 +173,6 @@ pub enum MasterCall {
         /// Its certificates.
         fingerprints: Vec<Fingerprint>,
     },
-    /// Gives the office back to the old master (undo of a failover).
-    OfficeReturn {
-        /// The old master.
-        node: NodeName,
-    },
-    /// The state came from the old master already; checks that it is retired.
-    OfficeCheck {
-        /// The old master.
-        node: NodeName,
-        /// The cluster.
-        cluster: ClusterName,
-    },
 }
 
 /// Where a call goes.
@@ -292,9 +280,7 @@ impl Call {
                 | MasterCall::PendingWithdraw { node }
                 | MasterCall::PendingDeliver { node, .. }
                 | MasterCall::CertificateRenew { node }
-                | MasterCall::NodeLeave { node, .. }
-                | MasterCall::OfficeReturn { node }
-                | MasterCall::OfficeCheck { node, .. } => Some(node),
+                | MasterCall::NodeLeave { node, .. } => Some(node),
                 MasterCall::CaCreate { .. }
                 | MasterCall::CaRemove
                 | MasterCall::LocalNodeLeave
@@ -336,8 +322,6 @@ impl MasterCall {
             MasterCall::CertificateRenew { node } => format!("renew certificate of {node}"),
             MasterCall::ClientSign { .. } => "sign client certificate".to_owned(),
             MasterCall::NodeLeave { node, .. } => format!("make {node} forget the cluster"),
-            MasterCall::OfficeReturn { node } => format!("give the office back to {node}"),
-            MasterCall::OfficeCheck { node, .. } => format!("see that {node} is retired"),
         }
     }
 }

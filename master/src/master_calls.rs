@@ -48,9 +48,6 @@ pub(crate) async fn run(master: &Arc<Master>, call: MasterCall, progress: &OnPro
         MasterCall::NodeLeave { node, address, uuid, fingerprints } => {
             leave(&master.nodes.provisional(node, address, uuid, &fingerprints)).await
         }
-        // The state came with the old master's record that it is retired; the office goes back when the job has ended
-        // without success, whatever ended it.
-        MasterCall::OfficeCheck { .. } | MasterCall::OfficeReturn { .. } => Ok(Output::default()),
     };
     match result {
         Ok(output) => CallAnswer::Done(output),

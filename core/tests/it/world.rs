@@ -39,7 +39,6 @@ pub(crate) struct World {
     certificates: BTreeMap<NodeName, String>,
     /// Certificates signed for pending hosts.
     signed: BTreeMap<NodeName, String>,
-    office_taken: bool,
 }
 
 impl World {
@@ -204,8 +203,6 @@ impl World {
                 });
             }
             MasterCall::NodeLeave { node, .. } => drop(self.certificates.remove(node)),
-            MasterCall::OfficeReturn { .. } => self.office_taken = false,
-            MasterCall::OfficeCheck { .. } => self.office_taken = true,
         }
         Ok(Output::default())
     }

@@ -250,9 +250,7 @@ impl Simulation {
             | MasterCall::PendingSign { .. }
             | MasterCall::PendingWithdraw { .. }
             | MasterCall::CertificateRenew { .. }
-            | MasterCall::ClientSign { .. }
-            | MasterCall::OfficeReturn { .. }
-            | MasterCall::OfficeCheck { .. } => Vec::new(),
+            | MasterCall::ClientSign { .. } => Vec::new(),
         };
         if let Some(away) = nodes.into_iter().find(|node| !self.nodes[node_id(node)].reachable()) {
             return CallAnswer::NotReached(format!("{away} is silent"));
@@ -278,9 +276,7 @@ impl Simulation {
             | MasterCall::LocalNodeLeave
             | MasterCall::PendingWithdraw { .. }
             | MasterCall::CertificateRenew { .. }
-            | MasterCall::ClientSign { .. }
-            | MasterCall::OfficeReturn { .. }
-            | MasterCall::OfficeCheck { .. } => {}
+            | MasterCall::ClientSign { .. } => {}
         }
         CallAnswer::Done(output)
     }
