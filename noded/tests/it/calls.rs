@@ -146,3 +146,15 @@ async fn what_is_nobodys_is_reported() {
     std::fs::write(program.path("state_dir/node/guests").join(format!("{}.json", uuid(1))), "{").unwrap();
     assert!(program.state().await.problems[0].contains("damaged"));
 }
+
+#[tokio::test]
+async fn an_undo_waits_for_the_step_that_it_undoes() {
+    let program = Program::start().await;
+    program.call("1/1/1", disk_create(64)).await.unwrap();
+    program.faults("[guest_start]\ndelay_ms = 300\n");
+    // The master gave this connection up and undoes, while the step is still going here.
+    let step = program.execute("1/2/1", guest_start()).await.unwrap();
+    program.call("1/undo-2/1", guest_stop()).await.unwrap();
+    answer(step).await.unwrap();
+    assert!(program.state().await.guests.is_empty(), "the undo came after the step");
+}
