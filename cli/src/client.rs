@@ -1,30 +1,20 @@
 //! The connection to the master: where it is, and calls with a limit.
 
-use std::{
-    error::Error,
-    ffi::OsString,
-    future::Future,
-    net::SocketAddr,
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::{error::Error, ffi::OsString, future::Future, net::SocketAddr, path::PathBuf, time::Duration};
 
 use muster_proto::{
     transport::{CONNECT_LIMIT, ClientTls, Expect, TlsState, connect_tls, connect_unix},
     v1::{
-        job_service_client::JobServiceClient, operation_service_client::OperationServiceClient,
-        query_service_client::QueryServiceClient, token_service_client::TokenServiceClient,
+        backup_service_client::BackupServiceClient, job_service_client::JobServiceClient,
+        operation_service_client::OperationServiceClient, query_service_client::QueryServiceClient,
+        token_service_client::TokenServiceClient,
     },
 };
 use tokio::time::timeout;
 use tonic::{Response, Status, transport::Channel};
 
-use crate::{args::ConnectionFlags, exit::Failure};
+use crate::{args::ConnectionFlags, callback::LocalMaster, exit::Failure};
 
-/// The master's socket where nothing else is said.
-const SOCKET_DEFAULT: &str = "/run/muster/master.sock";
-/// The socket's name in `$GANETI_DATA_DIR`.
-const SOCKET_IN_DATA_DIR: &str = "master_socket";
 /// Limit of one call; following a job has none, pings watch over it.
 const CALL_LIMIT: Duration = Duration::from_secs(60);
 /// Largest answer: a listing of the largest cluster and a full job queue fit in.
@@ -33,7 +23,7 @@ const ANSWER_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// Where the master is.
 #[derive(Debug, PartialEq, Eq)]
 enum Endpoint {
-    Unix(PathBuf),
+    Unix(LocalMaster),
     Tls { address: String, cert: PathBuf, key: PathBuf, ca: PathBuf },
 }
 
@@ -51,7 +41,7 @@ fn endpoint(flags: &ConnectionFlags, env: impl Fn(&str) -> Option<OsString>) -> 
         if flags.cert.is_some() || flags.key.is_some() || flags.ca.is_some() {
             return Err(Failure::Usage("--cert, --key and --ca go with --master HOST:PORT".to_owned()));
         }
-        return Ok(Endpoint::Unix(socket(env)));
+        return Ok(Endpoint::Unix(LocalMaster::find(env)));
     };
     let file = |flag: &Option<PathBuf>, name: &str, variable: &str| {
         flag.clone().or_else(|| env(variable).map(PathBuf::from)).ok_or_else(|| {
@@ -66,11 +56,22 @@ fn endpoint(flags: &ConnectionFlags, env: impl Fn(&str) -> Option<OsString>) -> 
     })
 }
 
-fn socket(env: impl Fn(&str) -> Option<OsString>) -> PathBuf {
-    match (env("MUSTER_SOCKET"), env("GANETI_DATA_DIR")) {
-        (Some(socket), _) => PathBuf::from(socket),
-        (None, Some(folder)) => Path::new(&folder).join(SOCKET_IN_DATA_DIR),
-        (None, None) => PathBuf::from(SOCKET_DEFAULT),
+/// The master's name by the facts of this host's node, where its own socket is what would be asked.
+pub(crate) fn master_by_facts(flags: &ConnectionFlags) -> Option<String> {
+    match endpoint(flags, |name| std::env::var_os(name)) {
+        Ok(Endpoint::Unix(local)) => local.master_by_facts(),
+        Ok(Endpoint::Tls { .. }) | Err(_) => None,
+    }
+}
+
+/// A failure to reach the master on this host also names the master, where the node's facts do: it may be elsewhere.
+pub(crate) fn naming_the_master(failure: Failure, flags: &ConnectionFlags) -> Failure {
+    let Failure::Unreachable(why) = failure else { return failure };
+    match master_by_facts(flags).filter(|master| !why.contains(master.as_str())) {
+        Some(master) => {
+            Failure::Unreachable(format!("{why}; by the facts of this host's node the master is {master}"))
+        }
+        None => Failure::Unreachable(why),
     }
 }
 
@@ -84,7 +85,8 @@ impl Master {
     /// Connects, within 3 s.
     pub(crate) async fn connect(flags: &ConnectionFlags) -> Result<Self, Failure> {
         let channel = match endpoint(flags, |name| std::env::var_os(name))? {
-            Endpoint::Unix(path) => connect_unix(&path).await.map_err(|error| {
+            Endpoint::Unix(local) if !local.has_socket() => return Err(local.no_socket()),
+            Endpoint::Unix(local) => connect_unix(&local.socket).await.map_err(|error| {
                 Failure::Unreachable(format!(
                     "the master can't be reached: {error} (MUSTER_SOCKET names its socket; on another host use --master)"
                 ))
@@ -115,6 +117,11 @@ impl Master {
     /// Asks about the cluster.
     pub(crate) fn queries(&self) -> QueryServiceClient<Channel> {
         QueryServiceClient::new(self.channel.clone()).max_decoding_message_size(ANSWER_BYTES_MAX)
+    }
+
+    /// Copies the store.
+    pub(crate) fn backups(&self) -> BackupServiceClient<Channel> {
+        BackupServiceClient::new(self.channel.clone())
     }
 
     /// Makes tokens, asks for pending hosts.
@@ -169,16 +176,11 @@ mod tests {
     }
 
     #[test]
-    fn the_socket_is_found_by_environment() {
+    fn empty_variables_count_as_none() {
         let none = ConnectionFlags::default();
-        let unix = |path: &str| Ok(Endpoint::Unix(PathBuf::from(path)));
-        assert_eq!(check(&none, &[]), unix("/run/muster/master.sock"));
-        assert_eq!(check(&none, &[("GANETI_DATA_DIR", "/d")]), unix("/d/master_socket"));
-        assert_eq!(check(&none, &[("GANETI_DATA_DIR", "/d"), ("MUSTER_SOCKET", "/s")]), unix("/s"));
-        assert_eq!(
-            check(&none, &[("MUSTER_SOCKET", ""), ("MUSTER_MASTER", "")]),
-            unix("/run/muster/master.sock")
-        );
+        let found = check(&none, &[("MUSTER_SOCKET", ""), ("MUSTER_MASTER", ""), ("GANETI_DATA_DIR", "")]);
+        assert_eq!(found, check(&none, &[]));
+        assert!(matches!(found, Ok(Endpoint::Unix(_))));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use muster_proto::v1::{FollowJobRequest, Job, job_event};
 use tokio::time::Instant;
 use tonic::{Code, Status};
 
-use crate::{client::Master, exit::Failure, output::progress::Progress};
+use crate::{callback::parent_job, client::Master, exit::Failure, output::progress::Progress};
 
 /// How long a master may be away in one go: long enough for its restart.
 pub(crate) const AWAY_LIMIT: Duration = Duration::from_secs(60);
@@ -23,8 +23,9 @@ pub(crate) async fn follow(
 ) -> Result<Job, Failure> {
     let mut progress = Progress::default();
     let mut away = Away::default();
+    let request = FollowJobRequest { id, parent_job: parent_job()?.unwrap_or_default() };
     loop {
-        let lost = match follow_once(master, id, &mut progress, &mut away, &mut tell).await {
+        let lost = match follow_once(master, request, &mut progress, &mut away, &mut tell).await {
             Ok(job) => return Ok(job),
             Err(Ended::Status(status)) if connection_lost(&status) => status,
             Err(Ended::Status(status)) => return Err(status.into()),
@@ -49,12 +50,12 @@ pub(crate) async fn follow(
 
 async fn follow_once(
     master: &Master,
-    id: u64,
+    request: FollowJobRequest,
     progress: &mut Progress,
     away: &mut Away,
     tell: &mut impl FnMut(&str) -> Result<(), Failure>,
 ) -> Result<Job, Ended> {
-    let mut events = crate::client::answer(master.jobs().follow_job(FollowJobRequest { id })).await?;
+    let mut events = crate::client::answer(master.jobs().follow_job(request)).await?;
     while let Some(event) = events.message().await? {
         away.is_back();
         for line in progress.lines(&event) {

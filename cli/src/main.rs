@@ -1,8 +1,10 @@
 //! `gnt`: the operator's commands. `gnt GROUP VERB ...`, or `gnt-GROUP VERB ...` through a link of that name.
 //!
-//! `args` parses what is typed, `commands` carries it out through `client` and `follow`, `output` renders.
+//! `args` parses what is typed, `commands` carries it out through `client` and `follow`, `output` renders. `callback` is
+//! for commands that hook scripts run.
 
 mod args;
+mod callback;
 mod client;
 mod commands;
 mod exit;

@@ -17,7 +17,8 @@ pub enum Part {
     Record,
     /// Its answer.
     Answer,
-    /// The process it started last. Not durable: after a crash of the machine there is no process.
+    /// The process it started last, where the daemon itself started it. Not durable: after a crash of the machine there is
+    /// no process.
     Process,
 }
 

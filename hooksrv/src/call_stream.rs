@@ -76,19 +76,23 @@ pub(crate) struct Running<E, A> {
     pub(crate) job: u64,
     pub(crate) cancel: CancellationToken,
     pub(crate) events: Arc<EventLog<E>>,
+    /// Cancelled when the end was journaled and told.
+    pub(crate) ended: CancellationToken,
     end: OnceLock<End<A>>,
 }
 
 impl<E, A> Running<E, A> {
     pub(crate) fn new(job: u64) -> Self {
         let events = Arc::new(EventLog::new());
-        Running { job, cancel: CancellationToken::new(), events, end: OnceLock::new() }
+        let (cancel, ended) = (CancellationToken::new(), CancellationToken::new());
+        Running { job, cancel, events, ended, end: OnceLock::new() }
     }
 
     /// Tells the end to all who listen.
     pub(crate) fn finish(&self, end: End<A>) {
         assert!(self.end.set(end).is_ok(), "a run ends once");
         self.events.changed.send_replace(());
+        self.ended.cancel();
     }
 }
 

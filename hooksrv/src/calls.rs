@@ -9,15 +9,17 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use futures::future::BoxFuture;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio_util::sync::CancellationToken;
 
 use crate::call_id::CallId;
-use crate::call_store::{CallStore, FileStore, Part, StoreError};
+use crate::call_store::{FileStore, StoreError};
 use crate::call_stream::{CallItem, CallStream, End, EventLog, Running};
-use crate::journal::{Begin, Call, Journal, JournalError, Known};
-use crate::processes::{self, ProcessId};
+use crate::journal::{Begin, Call, Journal, JournalError, Known, LostCall};
+use crate::keeper::KeeperError;
+use crate::processes;
 
 /// How long the end of canceled runs is awaited: 2 s of grace, 5 s after KILL, and some for the journal.
 const ENDED_WAIT_MAX: Duration = Duration::from_secs(10);
@@ -38,7 +40,13 @@ pub enum CallError {
     /// A thread died.
     #[error("a task of the call registry was given up")]
     Task(#[source] tokio::task::JoinError),
+    /// Whether a run of an earlier daemon goes on can't be seen.
+    #[error("the hook runs of an earlier daemon could not be looked at")]
+    Keeper(#[source] KeeperError),
 }
+
+/// The work of a call; it gives the answer, or none where the end is unknown.
+pub(crate) type Work<E, A> = Box<dyn FnOnce(CallContext<E>) -> BoxFuture<'static, Option<A>> + Send>;
 
 impl From<JournalError> for CallError {
     fn from(error: JournalError) -> Self {
@@ -57,12 +65,11 @@ struct State<E, A> {
 /// All calls of one kind: `E` are events, `A` is the answer.
 pub struct CallRegistry<E, A> {
     state: Arc<Mutex<State<E, A>>>,
-    store: FileStore,
 }
 
 impl<E, A> Clone for CallRegistry<E, A> {
     fn clone(&self) -> Self {
-        CallRegistry { state: Arc::clone(&self.state), store: self.store.clone() }
+        CallRegistry { state: Arc::clone(&self.state) }
     }
 }
 
@@ -70,8 +77,8 @@ impl<E, A> Clone for CallRegistry<E, A> {
 pub struct CallContext<E> {
     id: CallId,
     cancel: CancellationToken,
+    ended: CancellationToken,
     events: Arc<EventLog<E>>,
-    store: FileStore,
 }
 
 impl<E> CallContext<E> {
@@ -85,6 +92,11 @@ impl<E> CallContext<E> {
         &self.cancel
     }
 
+    /// Cancelled when the call has ended: its answer is durable by then, and what the work kept for it can go.
+    pub(crate) fn ended(&self) -> &CancellationToken {
+        &self.ended
+    }
+
     /// Tells an event that every listener gets, those too that come later.
     pub fn keep(&self, event: E) {
         self.events.keep(event);
@@ -93,19 +105,6 @@ impl<E> CallContext<E> {
     /// Tells how far the work is; a newer report replaces one that a listener has not read yet.
     pub fn progress(&self, event: E) {
         self.events.progress(event);
-    }
-
-    /// Records a process that leads a session, so that it is ended if this daemon dies before it does.
-    pub async fn record_process(&self, process: &ProcessId) {
-        let (store, id) = (self.store.clone(), self.id.clone());
-        let text = serde_json::to_string(process).map_err(StoreError::Encode);
-        let written = tokio::task::spawn_blocking(move || store.write(&id, Part::Process, &text?)).await;
-        let why = match written {
-            Ok(Ok(())) => return,
-            Ok(Err(error)) => crate::chain(&error),
-            Err(error) => crate::chain(&error),
-        };
-        tracing::warn!(call = %self.id, why, "a process could not be recorded");
     }
 }
 
@@ -120,25 +119,60 @@ where
     /// # Errors
     /// When the journal can't be read.
     pub async fn open(dir: &Path) -> Result<Self, CallError> {
+        Self::open_with(dir, async |lost| {
+            let ended = blocking(move || {
+                if let Err(error) = processes::end_remains(lost.process.as_ref(), lost.output_dir.as_deref())
+                {
+                    tracing::error!(call = %lost.id, %error, "processes of a lost call could not be ended");
+                }
+            });
+            ended.await?;
+            Ok(None)
+        })
+        .await
+    }
+
+    /// Opens the registry of a node. `look` sees to each call that an earlier daemon did not answer: it gives the work
+    /// that goes on, or ends what is left of the call, which is lost then.
+    ///
+    /// # Errors
+    /// When the journal can't be read, or `look` fails.
+    pub(crate) async fn open_with(
+        dir: &Path,
+        look: impl AsyncFn(LostCall) -> Result<Option<Work<E, A>>, CallError>,
+    ) -> Result<Self, CallError> {
         let dir = dir.to_owned();
         let opened = blocking(move || {
             let store = FileStore::open(&dir).map_err(JournalError::from)?;
-            Ok::<_, CallError>((Journal::open(store.clone())?, store))
+            Ok::<_, CallError>(Journal::open(store)?)
         });
-        let (journal, store) = opened.await??;
-        let ends = journal.lost().into_iter().map(|lost| {
-            blocking(move || {
-                let ended = processes::end_remains(lost.process.as_ref(), lost.output_dir.as_deref());
-                if let Err(error) = ended {
-                    tracing::error!(call = %lost.id, %error, "processes of a lost call could not be ended");
-                }
-            })
-        });
-        for end in futures::future::join_all(ends).await {
-            end?;
-        }
+        let journal = opened.await??;
+        let lost = journal.lost();
         let state = State { journal, running: BTreeMap::new() };
-        Ok(CallRegistry { state: Arc::new(Mutex::new(state)), store })
+        let registry = CallRegistry { state: Arc::new(Mutex::new(state)) };
+        let looks = lost.into_iter().map(async |lost| {
+            let (id, job) = (lost.id.clone(), lost.job);
+            Ok::<_, CallError>((id, job, look(lost).await?))
+        });
+        for seen in futures::future::join_all(looks).await {
+            if let (id, Some(job), Some(work)) = seen? {
+                registry.resume(id, job, work);
+            }
+        }
+        Ok(registry)
+    }
+
+    /// Lets the work of a lost call go on.
+    fn resume(&self, id: CallId, job: u64, work: Work<E, A>) {
+        let mut state = self.lock();
+        if state.journal.resume(&id) {
+            self.begin_work(&mut state, id, job, work);
+        }
+    }
+
+    /// The calls that run.
+    pub(crate) fn running(&self) -> BTreeSet<CallId> {
+        self.lock().running.keys().cloned().collect()
     }
 
     /// Joins a call, or gives its first answer; `None` if it would be a new one.
@@ -168,35 +202,58 @@ where
         W: FnOnce(CallContext<E>) -> F + Send + 'static,
         F: Future<Output = A> + Send + 'static,
     {
+        let work: Work<E, A> = Box::new(move |context| Box::pin(async move { Some(work(context).await) }));
+        self.start_or_join_work(call, work).await
+    }
+
+    /// As [`CallRegistry::start_or_join`], for work that may not know how it ended: the call is lost then.
+    pub(crate) async fn start_or_join_work(
+        &self,
+        call: Call,
+        work: Work<E, A>,
+    ) -> Result<CallStream<E, A>, CallError> {
         let registry = self.clone();
         let runtime = tokio::runtime::Handle::current();
         self.with_state(move |state| match state.journal.begin(&call, now_ms())? {
             Begin::Known(known) => stream_of(state, &call.id, known),
             Begin::New => {
-                let running = Arc::new(Running::new(call.job));
-                let context = CallContext {
-                    id: call.id.clone(),
-                    cancel: running.cancel.clone(),
-                    events: Arc::clone(&running.events),
-                    store: registry.store.clone(),
-                };
-                let stream = CallStream::running(Arc::clone(&running));
-                state.running.insert(call.id.clone(), Arc::clone(&running));
-                // Spawned under the lock and off the caller's task: from the journaling on nothing can drop it.
-                runtime.spawn(async move {
-                    let end = match tokio::spawn(async move { work(context).await }).await {
-                        Ok(answer) => End::Answer(answer),
-                        Err(error) => {
-                            tracing::error!(call = %call.id, %error, "the work of a call was given up");
-                            End::Lost
-                        }
-                    };
-                    registry.finish(call.id, running, end).await;
-                });
-                Ok(stream)
+                let _entered = runtime.enter();
+                Ok(CallStream::running(registry.begin_work(state, call.id, call.job, work)))
             }
         })
         .await
+    }
+
+    /// Spawns the work of a begun call. Done under the lock and off the caller's task: from the journaling on nothing
+    /// can drop it.
+    fn begin_work(
+        &self,
+        state: &mut State<E, A>,
+        id: CallId,
+        job: u64,
+        work: Work<E, A>,
+    ) -> Arc<Running<E, A>> {
+        let running = Arc::new(Running::new(job));
+        let context = CallContext {
+            id: id.clone(),
+            cancel: running.cancel.clone(),
+            ended: running.ended.clone(),
+            events: Arc::clone(&running.events),
+        };
+        state.running.insert(id.clone(), Arc::clone(&running));
+        let (registry, begun) = (self.clone(), Arc::clone(&running));
+        tokio::spawn(async move {
+            let end = match tokio::spawn(async move { work(context).await }).await {
+                Ok(Some(answer)) => End::Answer(answer),
+                Ok(None) => End::Lost,
+                Err(error) => {
+                    tracing::error!(call = %id, %error, "the work of a call was given up");
+                    End::Lost
+                }
+            };
+            registry.finish(id, begun, end).await;
+        });
+        running
     }
 
     /// Asks for a call by its id alone. An unknown id is recorded as withdrawn before that is said.
@@ -210,6 +267,17 @@ where
             stream_of(state, &id, known)
         })
         .await
+    }
+
+    /// Sees to it that a call never begins, nor begins again where it was lost.
+    pub(crate) async fn withdraw_one(&self, id: &CallId) -> Result<(), CallError> {
+        let id = id.clone();
+        self.with_state(move |state| Ok(state.journal.withdraw(&id, now_ms()).map(drop)?)).await
+    }
+
+    /// How many runs of a job there are.
+    pub fn runs_of(&self, job: u64) -> usize {
+        self.lock().running.values().filter(|running| running.job == job).count()
     }
 
     /// Ends all runs of a job and waits for it, 10 s at most; the number of runs.
@@ -283,7 +351,9 @@ where
     }
 }
 
-async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, CallError> {
+pub(crate) async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, CallError> {
     tokio::task::spawn_blocking(work).await.map_err(CallError::Task)
 }
 

@@ -8,28 +8,18 @@ use serde::de::DeserializeOwned;
 
 use crate::call_id::{CallId, RequestDigest};
 use crate::call_stream::CallStream;
-use crate::calls::{CallContext, CallError, CallRegistry};
+use crate::calls::{CallError, CallRegistry};
 use crate::journal::{Call, OnLost};
-use crate::processes::ProcessId;
-use crate::run::{HookRequest, HookRunner, RunWatch};
-
-impl<E: From<ScriptResult> + Send + Sync> RunWatch for CallContext<E> {
-    async fn started(&self, process: &ProcessId) {
-        self.record_process(process).await;
-    }
-
-    fn ended(&self, result: &ScriptResult) {
-        self.keep(result.clone().into());
-    }
-}
+use crate::keeper::HookKeepers;
+use crate::run::HookRequest;
 
 /// Runs a directory under a call id, or joins that run, or gives its first answer. Where no script would run the
-/// answer is given without a trace in the journal.
+/// answer is given without a trace in the journal and without a keeper.
 ///
 /// # Errors
 /// As [`CallRegistry::start_or_join`].
 pub async fn run_hooks<E, A>(
-    runner: &Arc<HookRunner>,
+    keepers: &Arc<HookKeepers>,
     calls: &CallRegistry<E, A>,
     id: CallId,
     digest: RequestDigest,
@@ -40,19 +30,13 @@ where
     E: From<ScriptResult> + Clone + Send + Sync + 'static,
     A: From<HookResult> + Clone + Serialize + DeserializeOwned + Send + Sync + 'static,
 {
-    let output_dir = Some(runner.output_dir(&id));
+    let output_dir = Some(keepers.runner().output_dir(&id));
     let call = Call { id, digest, job, output_dir, on_lost: OnLost::Tell };
     if let Some(stream) = calls.join(&call).await? {
         return Ok(stream);
     }
-    let plan = match runner.plan(&request.directory).await.result_or_scripts() {
-        Ok(result) => return Ok(CallStream::answered(result.into())),
-        Err(plan) => plan,
-    };
-    let runner = Arc::clone(runner);
-    calls
-        .start_or_join(call, |context| async move {
-            runner.run(plan, context.id(), &request, &context, context.cancel()).await.into()
-        })
-        .await
+    match keepers.runner().plan(&request.directory).await.result_or_scripts() {
+        Ok(result) => Ok(CallStream::answered(result.into())),
+        Err(plan) => calls.start_or_join_work(call, keepers.work(plan, request)).await,
+    }
 }

@@ -7,6 +7,7 @@
 //!     |                  | process of the daemon ends
 //!     |                  v
 //!     |                Lost --begin again, if the caller may repeat it--> Begun
+//!     |                     --resume, if its work outlived the daemon--> Begun
 //!     +--withdraw--> Withdrawn
 //! ```
 //!
@@ -60,7 +61,7 @@ pub enum OnLost {
 /// What the journal knows of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Known {
-    /// It was begun by this process and has no answer yet.
+    /// It was begun, or taken up again, by this process and has no answer yet.
     Begun,
     /// It was begun and nobody will answer it.
     Lost,
@@ -88,6 +89,8 @@ pub struct LostCall {
     pub process: Option<ProcessId>,
     /// Where its processes write.
     pub output_dir: Option<PathBuf>,
+    /// Its job; none where the record is damaged, and the call can't be taken up again.
+    pub job: Option<u64>,
 }
 
 /// Why the journal does not take a call.
@@ -181,6 +184,7 @@ impl<S: CallStore> Journal<S> {
             id: id.clone(),
             process: self.recorded_process(id),
             output_dir: entry.output_dir.clone(),
+            job: entry.digest.is_some().then_some(entry.job),
         })
         .collect()
     }
@@ -272,6 +276,18 @@ impl<S: CallStore> Journal<S> {
         }
     }
 
+    /// Takes a lost call up again: its work outlived the process that began it and will be answered after all. False
+    /// where the call is not lost, or its record is damaged.
+    pub fn resume(&mut self, id: &CallId) -> bool {
+        match self.entries.get_mut(id) {
+            Some(entry) if entry.state == EntryState::Lost && entry.digest.is_some() => {
+                entry.state = EntryState::Begun;
+                true
+            }
+            Some(_) | None => false,
+        }
+    }
+
     /// What is known of an id; where nothing is, that is recorded first, and the id never starts afterwards.
     ///
     /// # Errors
@@ -283,6 +299,23 @@ impl<S: CallStore> Journal<S> {
         let state = EntryState::Withdrawn;
         self.write(id, Entry { digest: None, job: 0, at_ms: now_ms, output_dir: None, state })?;
         self.count_ended(now_ms)?;
+        Ok(Known::Withdrawn)
+    }
+
+    /// Sees to it that a call never begins: neither one that is not known, nor again one that was lost. What else is known
+    /// of it stays as it is.
+    ///
+    /// # Errors
+    /// When the storage fails: the call may begin then.
+    pub fn withdraw(&mut self, id: &CallId, now_ms: u64) -> Result<Known, JournalError> {
+        let known = self.ask(id, now_ms)?;
+        if known != Known::Lost {
+            return Ok(known);
+        }
+        let lost = self.entries.get(id);
+        let (digest, job) = lost.map_or((None, 0), |entry| (entry.digest.clone(), entry.job));
+        let state = EntryState::Withdrawn;
+        self.write(id, Entry { digest, job, at_ms: now_ms, output_dir: None, state })?;
         Ok(Known::Withdrawn)
     }
 
@@ -446,12 +479,31 @@ mod tests {
         store.write(&call.id, Part::Process, &serde_json::to_string(&process).unwrap()).unwrap();
 
         let mut journal = node.open();
-        let lost =
-            LostCall { id: call.id.clone(), process: Some(process), output_dir: call.output_dir.clone() };
+        let lost = LostCall {
+            id: call.id.clone(),
+            process: Some(process),
+            output_dir: call.output_dir.clone(),
+            job: Some(17),
+        };
         assert_eq!(journal.lost(), [lost]);
         assert_eq!(journal.begin(&call, 2).unwrap(), Begin::Known(Known::Lost));
         assert_eq!(journal.ask(&call.id, 2).unwrap(), Known::Lost);
         assert!(matches!(journal.answer(&call.id, "1", 3), Err(JournalError::NotBegun { .. })));
+    }
+
+    #[test]
+    fn a_lost_call_whose_work_goes_on_is_begun_again_and_answered() {
+        let node = Node::new();
+        let call = call("17/pre/1", "x");
+        node.open().begin(&call, 1).unwrap();
+        let mut journal = node.open();
+        assert!(journal.resume(&call.id));
+        assert!(!journal.resume(&call.id), "it is not lost any more");
+        assert_eq!(journal.begin(&call, 2).unwrap(), Begin::Known(Known::Begun));
+        assert_eq!(journal.lost(), []);
+        journal.answer(&call.id, "1", 3).unwrap();
+        assert_eq!(node.open().begin(&call, 4).unwrap(), Begin::Known(Known::Answered("1".to_owned())));
+        assert!(!node.open().resume(&call.id));
     }
 
     #[test]
@@ -476,6 +528,25 @@ mod tests {
     }
 
     #[test]
+    fn a_lost_call_that_is_withdrawn_is_not_done_again() {
+        let node = Node::new();
+        let lost = Call { on_lost: OnLost::Repeat, ..call("17/0/1", "x") };
+        let answered = call("17/1/1", "x");
+        let mut journal = node.open();
+        journal.begin(&lost, 1).unwrap();
+        journal.begin(&answered, 1).unwrap();
+        journal.answer(&answered.id, "1", 1).unwrap();
+        assert_eq!(journal.withdraw(&lost.id, 2).unwrap(), Known::Begun, "it goes on");
+        let mut journal = node.open();
+        assert_eq!(journal.withdraw(&lost.id, 3).unwrap(), Known::Withdrawn);
+        assert_eq!(journal.withdraw(&answered.id, 3).unwrap(), Known::Answered("1".to_owned()));
+        assert_eq!(journal.withdraw(&id("17/2/1"), 3).unwrap(), Known::Withdrawn);
+        for mut journal in [journal, node.open()] {
+            assert_eq!(journal.begin(&lost, 4).unwrap(), Begin::Known(Known::Withdrawn));
+        }
+    }
+
+    #[test]
     fn a_damaged_record_counts_as_lost() {
         for damage in ["", "{", "{\"version\":1}", "null"] {
             let node = Node::new();
@@ -483,6 +554,8 @@ mod tests {
             node.open().begin(&call, 1).unwrap();
             std::fs::write(node.dir.path().join("17.pre.1.call"), damage).unwrap();
             assert_eq!(node.open().begin(&call, 2).unwrap(), Begin::Known(Known::Lost), "{damage:?}");
+            assert!(!node.open().resume(&call.id), "{damage:?}");
+            assert_eq!(node.open().lost()[0].job, None, "{damage:?}");
         }
     }
 

@@ -1,7 +1,8 @@
 //! Runs hook directories on a node: scanning, running, output, and the journal of calls (HOOKS.md D1 to D7, X1 to X9).
 //!
-//! A daemon calls [`prepare_process`] when it starts, makes one [`HookRunner`] and one [`CallRegistry`], and serves
-//! [`run_hooks`] and [`HookRunner::list`]. The registry and its journal serve other calls to a node as well.
+//! A daemon calls [`prepare_process`] and [`keeper_main`] when it starts, makes one [`HookRunner`], its [`HookKeepers`] and
+//! by them one [`CallRegistry`], and serves [`run_hooks`] and [`HookRunner::list`]. Each run is a process of its own, a
+//! keeper, which goes on when the daemon is restarted. The registry and its journal serve other calls to a node as well.
 
 pub mod agent;
 mod call_id;
@@ -10,6 +11,7 @@ mod call_stream;
 mod calls;
 mod hook_call;
 mod journal;
+mod keeper;
 mod output;
 mod processes;
 mod run;
@@ -25,6 +27,7 @@ pub use call_stream::{CallItem, CallStream};
 pub use calls::{CallContext, CallError, CallRegistry};
 pub use hook_call::run_hooks;
 pub use journal::{Begin, Call, Journal, JournalError, Known, LostCall, OnLost};
+pub use keeper::{HookKeepers, KeeperError, KeeperProgram, KeepersConfig, keeper_main};
 pub use output::{OutputError, Retention};
 pub use processes::{ProcessId, StillThere};
 pub use run::{

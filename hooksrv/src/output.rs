@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use muster_core::hooks::Captured;
+use serde::{Deserialize, Serialize};
 
 use crate::call_id::CallId;
 
@@ -21,12 +22,17 @@ const CAPTURE_BYTES_MAX: usize = 32 * 1024;
 const PRUNE_INTERVAL: Duration = Duration::from_secs(3600);
 
 /// How long and how much output is kept.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Retention {
     /// Older output is deleted.
     pub age_max: Duration,
     /// Beyond this many bytes in all the oldest output is deleted.
     pub bytes_max: u64,
+}
+
+impl Retention {
+    /// Everything is kept: for a process that leaves the looking over to another.
+    pub(crate) const ALL: Retention = Retention { age_max: Duration::MAX, bytes_max: u64::MAX };
 }
 
 impl Default for Retention {
@@ -99,6 +105,10 @@ impl OutputStore {
         Arc::new(OutputStore { root, retention, state: Mutex::default() })
     }
 
+    pub(crate) fn root(&self) -> &Path {
+        &self.root
+    }
+
     /// Where a call's output is, whether or not it exists.
     pub(crate) fn directory_of(&self, call: &CallId) -> PathBuf {
         self.root.join(call.file_name())
@@ -120,6 +130,13 @@ impl OutputStore {
         }
         self.lock().active.insert(path.clone());
         Ok(CallOutput { store: Arc::clone(self), path })
+    }
+
+    /// Spares the output of a call that another process makes, until the value is closed or dropped.
+    pub(crate) fn spare(self: &Arc<Self>, call: &CallId) -> CallOutput {
+        let path = self.directory_of(call);
+        self.lock().active.insert(path.clone());
+        CallOutput { store: Arc::clone(self), path }
     }
 
     /// Deletes what is too old, then the oldest beyond the bound; output of running calls stays.
@@ -152,6 +169,9 @@ impl OutputStore {
 
     /// Whether enough ended since the last look for another one.
     fn is_prune_due(&self) -> bool {
+        if self.retention == Retention::ALL {
+            return false;
+        }
         let state = self.lock();
         state.bytes > self.retention.bytes_max || state.pruned.is_none_or(|at| at.elapsed() >= PRUNE_INTERVAL)
     }

@@ -152,6 +152,26 @@ fn ended_by(leader: Pid, signal: Signal, limit: Duration) -> bool {
     }
 }
 
+/// Waits until no process is left that was started with this argument, 5 s at most. A process that is about to become a
+/// script has its parent's command line still: so long it can't be found by where it writes.
+pub(crate) fn await_without_argument(argument: &OsStr) -> bool {
+    let deadline = Instant::now() + KILL_WAIT_MAX;
+    loop {
+        if !all().iter().any(|process| process.alive && has_argument(process.pid, argument)) {
+            return true;
+        }
+        if Instant::now() >= deadline {
+            return false;
+        }
+        std::thread::sleep(POLL);
+    }
+}
+
+fn has_argument(pid: i32, argument: &OsStr) -> bool {
+    fs::read(format!("/proc/{pid}/cmdline"))
+        .is_ok_and(|line| line.split(|byte| *byte == 0).any(|part| part == argument.as_bytes()))
+}
+
 /// Ends what is left of a call that an earlier daemon process began: the session it recorded, and every session
 /// with a process whose standard output or error is a file in the call's output directory (a daemon may have died
 /// between the start of a script and the recording of it).

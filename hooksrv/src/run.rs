@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use muster_core::hooks::{Class, Env, HookPolicy, HookResult, OnError, Phase, ScriptOutcome, ScriptResult};
+use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 
 use crate::call_id::CallId;
@@ -22,7 +23,7 @@ pub const OUTPUT_BYTES_MAX_DEFAULT: u64 = 256 << 20;
 const PREFIX_BYTES_MAX: usize = 100;
 
 /// Where a node's hooks and their output are, and how much of it is kept.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct RunnerConfig {
     /// The directory of hook directories.
     pub hooks_dir: PathBuf,
@@ -47,7 +48,8 @@ impl RunnerConfig {
 }
 
 /// The name of a hook directory, made of an operation's prefix and a phase: never a path.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
 pub struct DirectoryName(String);
 
 /// A text is no directory prefix.
@@ -70,7 +72,7 @@ impl DirectoryName {
 }
 
 /// What the caller wants run.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct HookRequest {
     /// Which directory.
     pub directory: DirectoryName,
@@ -81,7 +83,7 @@ pub struct HookRequest {
 }
 
 /// A directory as it was read, once, for one run (D6).
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub struct Plan {
     path: PathBuf,
     decision: Decision,
@@ -117,6 +119,12 @@ pub struct RunnerError {
     source: io::Error,
 }
 
+impl RunnerError {
+    pub(crate) fn new(what: &'static str, source: io::Error) -> Self {
+        RunnerError { what, source }
+    }
+}
+
 /// Runs and lists the hooks of one node.
 #[derive(Debug)]
 pub struct HookRunner {
@@ -131,7 +139,7 @@ impl HookRunner {
     /// # Errors
     /// When a path is empty.
     pub fn new(_process: PreparedProcess, config: RunnerConfig) -> Result<Self, RunnerError> {
-        let absolute = |what, path| script::absolute(path).map_err(|source| RunnerError { what, source });
+        let absolute = |what, path| script::absolute(path).map_err(|source| RunnerError::new(what, source));
         Ok(HookRunner {
             hooks_dir: absolute("hooks_dir", config.hooks_dir)?,
             output: OutputStore::new(absolute("output_dir", config.output_dir)?, config.retention),
@@ -142,6 +150,21 @@ impl HookRunner {
     /// The directory of hook directories.
     pub fn hooks_dir(&self) -> &std::path::Path {
         &self.hooks_dir
+    }
+
+    /// What a runner of another process needs to run a plan of this one; it deletes no output, which is this one's part.
+    pub(crate) fn config_for_keeper(&self) -> RunnerConfig {
+        RunnerConfig {
+            hooks_dir: self.hooks_dir.clone(),
+            output_dir: self.output.root().to_owned(),
+            retention: Retention::ALL,
+            output_bytes_max: self.output_bytes_max,
+        }
+    }
+
+    /// Spares the output of a call that another process runs, until the value is closed or dropped.
+    pub(crate) fn spare_output(&self, call: &CallId) -> CallOutput {
+        self.output.spare(call)
     }
 
     /// Where a call's output goes.

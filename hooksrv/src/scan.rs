@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 
 use muster_core::hooks::{ScriptLimits, SkipReason, Skipped, TIMEOUT_MAX_DEFAULT_MS, script_limits};
 use rustix::fs::{Access, AtFlags, CWD, StatVfsMountFlags};
+use serde::{Deserialize, Serialize};
 
 /// Bytes read of a script for its limits: 1000 characters of at most four bytes.
 const HEAD_BYTES_MAX: u64 = 4000;
@@ -49,7 +50,7 @@ pub struct Entry {
 }
 
 /// A script that runs.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Script {
     /// Its name.
     pub name: String,
@@ -58,7 +59,7 @@ pub struct Script {
 }
 
 /// What of a directory runs, in order, and what does not.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Decision {
     /// The scripts in the order they run.
     pub scripts: Vec<Script>,

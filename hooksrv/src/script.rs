@@ -134,7 +134,7 @@ async fn start<W: RunWatch>(
         let started;
         (outputs, started) = blocking(run.name, move || {
             let (stdout, stderr) = (outputs.stdout.writer(), outputs.stderr.writer());
-            let child = spawn::spawn(&Program { path: &path, env: &strings, stdout, stderr });
+            let child = spawn::spawn(&Program { path: &path, arguments: &[], env: &strings, stdout, stderr });
             (outputs, child)
         })
         .await?;

@@ -13,7 +13,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use tonic::{Request, Response, Status};
 
 use crate::{
-    CallId, CallItem, CallRegistry, DirectoryName, HookRequest, HookRunner, ListedDirectory, RequestDigest,
+    CallId, CallItem, CallRegistry, DirectoryName, HookKeepers, HookRequest, ListedDirectory, RequestDigest,
     agent::{Agent, Context, Events, Purpose, call_status, forward, words},
     run_hooks,
 };
@@ -97,7 +97,7 @@ pub(crate) type HookCalls = CallRegistry<HookEvent, HookAnswer>;
 /// Serves a node's hooks.
 pub struct HookGrpc {
     agent: Arc<Agent>,
-    runner: Arc<HookRunner>,
+    keepers: Arc<HookKeepers>,
     calls: HookCalls,
 }
 
@@ -153,8 +153,8 @@ fn parse_env(variables: &[v1::EnvVariable]) -> Result<Env, Status> {
 }
 
 impl HookGrpc {
-    pub(crate) fn new(agent: Arc<Agent>, runner: Arc<HookRunner>, calls: HookCalls) -> Self {
-        HookGrpc { agent, runner, calls }
+    pub(crate) fn new(agent: Arc<Agent>, keepers: Arc<HookKeepers>, calls: HookCalls) -> Self {
+        HookGrpc { agent, keepers, calls }
     }
 
     /// Adds what only the node knows; `HOOK_KILL_TIMEOUT_S` is each script's own and set where it is started.
@@ -209,7 +209,7 @@ impl HookService for HookGrpc {
         let _turn = self.agent.admit(&peer, parsed.context, Purpose::Act).await?;
         let Parsed { id, digest, job, directory, env, policy, .. } = parsed;
         let request = HookRequest { directory, env: self.complete(env), policy };
-        let stream = run_hooks(&self.runner, &self.calls, id, digest, job, request).await;
+        let stream = run_hooks(&self.keepers, &self.calls, id, digest, job, request).await;
         let stream = stream.map_err(|error| call_status(&error))?;
         Ok(Response::new(forward(stream, self.agent.stopping().clone(), going, run_event)))
     }
@@ -221,13 +221,13 @@ impl HookService for HookGrpc {
         let peer = Peer::of(&request)?.clone();
         let context = Context::parse(request.into_inner().context)?;
         drop(self.agent.admit(&peer, context, Purpose::Ask).await?);
-        let runner = Arc::clone(&self.runner);
+        let runner = Arc::clone(self.keepers.runner());
         let found = tokio::task::spawn_blocking(move || runner.list()).await;
         let (directories, failure) = match found.map_err(|error| Status::internal(error.to_string()))? {
             Ok(directories) => (directories.into_iter().map(listed).collect(), None),
             Err(error) => (Vec::new(), Some(words(&error))),
         };
-        let hooks_dir = self.runner.hooks_dir().display().to_string();
+        let hooks_dir = self.keepers.runner().hooks_dir().display().to_string();
         Ok(Response::new(v1::ListHooksResponse { hooks_dir, directories, failure }))
     }
 }

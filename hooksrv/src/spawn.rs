@@ -1,4 +1,4 @@
-//! Starts a script's process by `posix_spawn`, which costs the same however large the daemon is.
+//! Starts a script's process, or a keeper's, by `posix_spawn`, which costs the same however large the daemon is.
 //!
 //! The only unsafe code of this crate. A fork would copy the page tables of the whole daemon; the standard library
 //! takes the quick way only where no session is asked for. So the C library is called here, with everything that
@@ -9,7 +9,7 @@ use std::ffi::{CStr, CString};
 use std::fs::File;
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr;
 
 use rustix::fs::Mode;
@@ -34,6 +34,8 @@ pub fn prepare_process() -> PreparedProcess {
 pub(crate) struct Program<'a> {
     /// Absolute path of the directory entry; also `argv[0]` (X1).
     pub(crate) path: &'a CStr,
+    /// What follows in `argv`; nothing for a script (X1).
+    pub(crate) arguments: &'a [CString],
     /// The whole environment, `NAME=value` each (X5).
     pub(crate) env: &'a [CString],
     /// Becomes descriptor 1.
@@ -67,11 +69,12 @@ impl Child {
 
     /// Waits until the process has ended. It stays a zombie, so its number stays taken, until [`Child::reap`].
     pub(crate) async fn exited(&self) -> io::Result<()> {
-        let pidfd = self.pidfd.as_fd();
-        // SAFETY: the descriptor is borrowed from `self`, so it stays open and the same while it is registered.
-        let watched = unsafe { AsyncFd::register_with_interest(pidfd, Interest::READABLE)? };
-        watched.readable().await?.retain_ready();
-        Ok(())
+        exited(self.pidfd.as_fd()).await
+    }
+
+    /// The process as a descriptor.
+    pub(crate) fn pidfd(&self) -> BorrowedFd<'_> {
+        self.pidfd.as_fd()
     }
 
     /// Takes the exit status if the process has ended.
@@ -104,6 +107,14 @@ impl Drop for Child {
     }
 }
 
+/// Waits until a process has ended, whoever its parent is.
+pub(crate) async fn exited(pidfd: BorrowedFd<'_>) -> io::Result<()> {
+    // SAFETY: the descriptor is borrowed, so it stays open and the same while it is registered.
+    let watched = unsafe { AsyncFd::register_with_interest(pidfd, Interest::READABLE)? };
+    watched.readable().await?.retain_ready();
+    Ok(())
+}
+
 /// Starts the program. Waits until it is executed, so it is to be called where blocking is allowed.
 ///
 /// # Errors
@@ -111,9 +122,13 @@ impl Drop for Child {
 pub(crate) fn spawn(program: &Program<'_>) -> io::Result<Child> {
     let actions = FileActions::new(program)?;
     let attributes = Attributes::new()?;
-    let argv = [program.path.as_ptr().cast_mut(), ptr::null_mut()];
-    let mut envp: Vec<*mut libc::c_char> =
-        program.env.iter().map(|entry| entry.as_ptr().cast_mut()).collect();
+    let pointers = |strings: &[CString]| -> Vec<*mut libc::c_char> {
+        strings.iter().map(|string| string.as_ptr().cast_mut()).collect()
+    };
+    let mut argv = vec![program.path.as_ptr().cast_mut()];
+    argv.extend(pointers(program.arguments));
+    argv.push(ptr::null_mut());
+    let mut envp = pointers(program.env);
     envp.push(ptr::null_mut());
     let mut raw_pid: libc::pid_t = 0;
     // SAFETY: path, argv and envp point to C strings that outlive the call, both arrays end with null, and actions

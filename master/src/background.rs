@@ -10,7 +10,7 @@ use muster_core::{
 use muster_proto::v1;
 
 use crate::{
-    driver::{Command, Request},
+    driver::{Command, Request, SubmitRefusal},
     master::{Master, Standing},
     office,
 };
@@ -27,7 +27,7 @@ pub(crate) fn start(master: &Arc<Master>) {
     let (cleanups, certificates) = (master.clone(), master.clone());
     tokio::spawn(every(CLEANUP_PERIOD, master.clone(), move || {
         let master = cleanups.clone();
-        async move { master.answer(Input::RetryCleanups).await }
+        async move { master.answer(Input::Retry).await }
     }));
     tokio::spawn(every(RENEW_PERIOD, master.clone(), move || renew_due(certificates.clone())));
 }
@@ -61,18 +61,12 @@ async fn renew_due(master: Arc<Master>) {
     if nodes.is_empty() || master.standing() != Standing::Active {
         return;
     }
-    let request = Request {
-        op: Op::CertificatesRenew(CertificatesRenew { nodes }),
-        user: "muster-masterd".to_owned(),
-        reason: "certificates are due for renewal".to_owned(),
-        dry_run: false,
-        request_id: String::new(),
-        pending: None,
-        new_cluster: None,
-    };
-    let submitted = Box::new(|result: Result<u64, String>| match result {
+    let op = Op::CertificatesRenew(CertificatesRenew { nodes });
+    let reason = "certificates are due for renewal".to_owned();
+    let request = Request { reason, ..Request::new(op, "muster-masterd") };
+    let submitted = Box::new(|result: Result<u64, SubmitRefusal>| match result {
         Ok(job) => tracing::info!(job, "renewing certificates that are due"),
-        Err(error) => tracing::error!(error, "could not submit the renewal of certificates"),
+        Err(error) => tracing::error!(%error, "could not submit the renewal of certificates"),
     });
     if let Err(error) = master.send(Command::Submit(Box::new(request), submitted)).await {
         tracing::warn!(%error, "could not submit the renewal of certificates");

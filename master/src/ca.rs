@@ -12,14 +12,17 @@ use std::{
 
 use muster_core::{model, names::NodeName};
 use muster_proto::transport::{
-    Ca, ClientRole, Fingerprint, Identity, LEAF_LIFETIME, PkiError, PrivateKeyPem, Signed, TlsError,
-    TlsState, new_key_and_csr,
+    Ca, ClientRole, FileError, Fingerprint, Identity, LEAF_LIFETIME, MODE_PRIVATE, PkiError, PrivateKeyPem,
+    Signed, TlsError, TlsState, new_key_and_csr, write_atomic,
 };
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
 use crate::store::{Batch, RecordWriter, WriteError, encode, keys};
+
+/// Names the note that the CA's cluster is not in a store yet.
+const UNFINISHED: &str = "ca.unfinished";
 
 /// Why the CA could not do something.
 #[derive(Debug, thiserror::Error)]
@@ -43,6 +46,9 @@ pub enum CaError {
     /// The master's own certificate is not usable.
     #[error("the master's own certificate can't be used")]
     Own(#[from] TlsError),
+    /// The note that a cluster is being made.
+    #[error("could not note that a cluster is being made")]
+    Note(#[from] FileError),
     /// The record of a signature could not be written.
     #[error(transparent)]
     Write(#[from] WriteError),
@@ -117,6 +123,8 @@ struct Held {
 pub struct CaKeeper {
     certificate: PathBuf,
     key: PathBuf,
+    /// Is there while the CA's cluster is being made: only such a CA may be removed when there is no store.
+    unfinished: PathBuf,
     held: RwLock<Option<Held>>,
 }
 
@@ -126,13 +134,30 @@ impl CaKeeper {
         let keeper = Self {
             certificate: directory.join("ca.pem"),
             key: directory.join("ca.key"),
+            unfinished: directory.join(UNFINISHED),
             held: RwLock::new(None),
         };
         match cluster {
-            Some(cluster) => keeper.hold(cluster, Ca::load(&keeper.certificate, &keeper.key)?),
+            Some(cluster) => {
+                keeper.hold(cluster, Ca::load(&keeper.certificate, &keeper.key)?);
+                keeper.finish()?;
+            }
             None => keeper.remove()?,
         }
         Ok(keeper)
+    }
+
+    /// A file of a CA that no interrupted init left: its cluster's store must be somewhere.
+    pub(crate) fn orphaned(directory: &Path) -> Option<PathBuf> {
+        if directory.join(UNFINISHED).exists() {
+            return None;
+        }
+        ["ca.key", "ca.pem"].map(|name| directory.join(name)).into_iter().find(|path| path.exists())
+    }
+
+    /// The CA's cluster is in the store.
+    pub(crate) fn finish(&self) -> Result<(), CaError> {
+        remove(&self.unfinished)
     }
 
     /// Makes the CA of a new cluster; one that was made for this cluster already stays.
@@ -142,6 +167,7 @@ impl CaKeeper {
             return Ok(());
         }
         let ca = Ca::create(cluster, moment(now_ms))?;
+        write_atomic(&self.unfinished, cluster.to_string().as_bytes(), MODE_PRIVATE)?;
         ca.save(&self.certificate, &self.key)?;
         self.hold(cluster, ca);
         Ok(())
@@ -159,15 +185,7 @@ impl CaKeeper {
     pub fn remove(&self) -> Result<(), CaError> {
         *self.held.write().unwrap_or_else(PoisonError::into_inner) = None;
         // The key goes first: a certificate without a key can do no harm.
-        for path in [&self.key, &self.certificate] {
-            match fs::remove_file(path) {
-                Err(source) if source.kind() != io::ErrorKind::NotFound => {
-                    return Err(CaError::Remove { path: path.clone(), source });
-                }
-                Ok(()) | Err(_) => {}
-            }
-        }
-        Ok(())
+        [&self.key, &self.certificate, &self.unfinished].into_iter().try_for_each(|path| remove(path))
     }
 
     /// The certificate in PEM.
@@ -254,6 +272,15 @@ impl CaKeeper {
     }
 }
 
+fn remove(path: &Path) -> Result<(), CaError> {
+    match fs::remove_file(path) {
+        Err(source) if source.kind() != io::ErrorKind::NotFound => {
+            Err(CaError::Remove { path: path.to_owned(), source })
+        }
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
 /// Looks whether a request can be signed, without signing it for anybody: by a CA that is thrown away.
 pub(crate) fn check_request(csr_der: &[u8], now_ms: u64) -> Result<(), PkiError> {
     let now = moment(now_ms);
@@ -322,6 +349,21 @@ mod tests {
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
         keeper.remove().unwrap();
         assert!(CaKeeper::open(folder.path(), Some(Uuid::from_u128(1))).is_err());
+    }
+
+    #[test]
+    fn only_the_ca_of_an_interrupted_init_is_no_ones() {
+        let folder = tempfile::tempdir().unwrap();
+        assert_eq!(CaKeeper::orphaned(folder.path()), None);
+        let keeper = keeper(folder.path());
+        assert_eq!(CaKeeper::orphaned(folder.path()), None);
+        keeper.finish().unwrap();
+        assert_eq!(CaKeeper::orphaned(folder.path()), Some(folder.path().join("ca.key")));
+        // The note also goes when a start finds the cluster in the store.
+        let folder = tempfile::tempdir().unwrap();
+        drop(super::tests::keeper(folder.path()));
+        drop(CaKeeper::open(folder.path(), Some(Uuid::from_u128(1))).unwrap());
+        assert_eq!(CaKeeper::orphaned(folder.path()), Some(folder.path().join("ca.key")));
     }
 
     #[test]

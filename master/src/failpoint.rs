@@ -71,7 +71,8 @@ impl Failpoints {
 /// which is a place of its own.
 pub fn place(phase: &Phase, moment: &str) -> Option<String> {
     let name = match phase {
-        Phase::Waiting => return None,
+        // Nothing happens when a job becomes blocked: its next answer is a place again.
+        Phase::Waiting | Phase::Blocked { .. } => return None,
         Phase::PreHooks { .. } => "pre-hooks",
         Phase::Running { .. } => "step",
         Phase::Cleaning { .. } => "cleanup",

@@ -4,20 +4,24 @@
 //! - [`shell`]: the thread that owns the driver, and the tasks that perform its effects.
 //! - [`master`]: what all services share. [`office`]: how a daemon takes and gives up the office.
 //! - [`services`]: what clients call. [`nodes`]: what goes to node daemons. [`store`], [`enrol`], [`ca`], [`pins`].
+//! - [`restore`]: a backup becomes the store of a master that does not run.
 
 mod background;
 pub mod ca;
 pub mod config;
 pub mod driver;
+mod effects;
 pub mod enrol;
 pub mod failpoint;
 mod hex;
 pub mod logging;
+mod lost;
 pub mod master;
 mod master_calls;
 pub mod nodes;
 pub mod office;
 pub mod pins;
+pub mod restore;
 pub mod serve;
 pub mod services;
 pub mod shell;

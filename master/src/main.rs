@@ -8,6 +8,7 @@ use muster_master::{
     failpoint::{self, Failpoints},
     logging::{self, LogFormat},
     office::{Start, StartError},
+    restore,
 };
 
 /// The master daemon of a Muster cluster.
@@ -29,6 +30,9 @@ struct Arguments {
     /// Serve although the nodes have seen a newer configuration than this store has
     #[arg(long)]
     accept_loss: bool,
+    /// Check this backup, put it into the place of the store, and exit; no master may be running here
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["standby", "resume", "accept_loss"])]
+    restore: Option<PathBuf>,
     /// List the places at which MUSTER_FAILPOINT can make the daemon kill itself, and exit
     #[arg(long)]
     failpoints: bool,
@@ -59,6 +63,11 @@ fn main() -> ExitCode {
 fn run(arguments: Arguments) -> Result<(), Box<dyn std::error::Error>> {
     let config = Config::load(arguments.config.as_deref())?;
     logging::init(arguments.log_format, config.log.as_deref())?;
+    if let Some(file) = &arguments.restore {
+        let told = restore::run(&config, file)?;
+        use std::io::Write;
+        return Ok(writeln!(std::io::stdout(), "{told}")?);
+    }
     let failpoints = Failpoints::from_env()?;
     let start =
         Start { standby: arguments.standby, resume: arguments.resume, accept_loss: arguments.accept_loss };

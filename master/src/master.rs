@@ -78,6 +78,8 @@ pub struct Master {
     pub(crate) tcp: Mutex<Option<CancellationToken>>,
     /// The store, as long as this daemon executes no jobs.
     pub(crate) laid_aside: Mutex<Option<LaidAside>>,
+    /// Held by the backup that is being sent; there is one at a time.
+    pub(crate) backup: Arc<tokio::sync::Mutex<()>>,
     /// Ends the process; the reason is set when it is an error.
     pub(crate) stop: CancellationToken,
     pub(crate) fatal: Arc<Mutex<Option<String>>>,

@@ -27,10 +27,15 @@ const DELIVER_PAUSE: Duration = Duration::from_millis(50);
 type Failure = String;
 
 /// Carries out one call.
-pub(crate) async fn run(master: &Arc<Master>, call: MasterCall, progress: &OnProgress) -> CallAnswer {
+pub(crate) async fn run(
+    master: &Arc<Master>,
+    job: u64,
+    call: MasterCall,
+    progress: &OnProgress,
+) -> CallAnswer {
     let result = match call {
         MasterCall::CopyImage { from_node, from, to_node, to } => {
-            return master.nodes.copy_image(&from_node, &from, &to_node, &to, Some(progress)).await;
+            return master.nodes.copy_image(job, &from_node, &from, &to_node, &to, Some(progress)).await;
         }
         MasterCall::CaCreate { cluster } => {
             master.authority.create(cluster, wall_ms()).map(|()| Output::default()).map_err(words)

@@ -1,10 +1,13 @@
 //! How a daemon takes the office of master, follows its own commits, and gives the office up.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use muster_core::{edit::Touched, model::Cluster, names::NodeName};
 use muster_proto::transport::TlsState;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use tokio::sync::mpsc;
 
 use crate::{
@@ -12,7 +15,7 @@ use crate::{
     driver::{Driver, EPOCH_FIRST, Loaded},
     failpoint::{Failpoints, UnknownFailpoint},
     master::{Master, Standing},
-    nodes::Office,
+    nodes::{CallError, NodeInfo, Office},
     serve,
     shell::{self, RandomIds, SystemClock, wall_ms},
     store::{
@@ -20,6 +23,10 @@ use crate::{
         cluster_from, decode, encode, keys,
     },
 };
+
+/// How often a starting master that may pass the nodes' epochs tries: once it knows one, and once more for a node that is
+/// heard only then.
+const EPOCH_TRIES: u32 = 3;
 
 /// How the daemon was started.
 #[derive(Debug, Clone, Copy, Default)]
@@ -63,7 +70,7 @@ pub enum StartError {
     /// The store is older than what the nodes have seen.
     #[error(
         "node {node} has seen the configuration with serial {seen}, and the store {path} has {serial}: it is an old or a damaged copy. \
-         Restore a newer backup, or start with --accept-loss to go on with the older configuration"
+         Restore a newer backup (muster-masterd --restore FILE), or start with --accept-loss to go on with the older configuration"
     )]
     OldStore {
         /// The node that has seen more.
@@ -72,6 +79,22 @@ pub enum StartError {
         seen: u64,
         /// What the store has.
         serial: u64,
+        /// The store's file.
+        path: String,
+    },
+    /// The store is older than what the nodes have seen, or another master has the office.
+    #[error(
+        "node {node} refuses this master ({message}), and the store {path} is in epoch {epoch}: it is an old or a damaged copy, or another \
+         master has taken the office. Restore a newer backup (muster-masterd --restore FILE), or, if no other master runs, start with --accept-loss to go on with \
+         the older configuration"
+    )]
+    OldEpoch {
+        /// The node that has seen more.
+        node: String,
+        /// Its words.
+        message: String,
+        /// This master's epoch.
+        epoch: u64,
         /// The store's file.
         path: String,
     },
@@ -114,19 +137,16 @@ pub(crate) async fn activate(
     let mut epoch = None;
     if let Some(cluster) = &cluster {
         let next = epoch_of(&records)? + 1;
-        let active = encode(&OfficeRecord::Active);
-        let puts = vec![(keys::EPOCH.to_owned(), encode(&next)), (keys::OFFICE.to_owned(), active)];
-        store.commit(&Batch { puts, ..Batch::default() })?;
-        epoch = Some(next);
-        enter(master, cluster, next)?;
+        enter_epoch(master, &mut store, cluster, next)?;
         let stale = master.enrolment.load(cluster, &records)?;
         store.commit(&Batch { deletes: stale, ..Batch::default() })?;
         accept_renewals(master, cluster.nodes.keys());
-        let path = store.path().display().to_string();
-        check_serial(master, cluster, path, start.accept_loss).await?;
+        epoch = Some(check_nodes(master, &mut store, cluster, next, start.accept_loss).await?);
         master.nodes.update(cluster);
     }
-    let loaded = Loaded { cluster: cluster.clone(), jobs, epoch };
+    let queue = optional_record(&records, keys::QUEUE)?;
+    let next_job = optional_record(&records, keys::NEXT_JOB)?;
+    let loaded = Loaded { cluster: cluster.clone(), jobs, epoch, queue, next_job };
     let driver =
         Driver::new(master.config.name.clone(), loaded, store, SystemClock::default(), RandomIds, failpoints);
     let (commands, waiting) = mpsc::channel(shell::COMMANDS_MAX);
@@ -145,7 +165,12 @@ pub(crate) fn system(what: &str, source: impl Into<Box<dyn std::error::Error + S
 }
 
 pub(crate) fn epoch_of(records: &Records) -> Result<u64, ValueError> {
-    records.get(keys::EPOCH).map_or(Ok(0), |text| decode(keys::EPOCH, text))
+    optional_record(records, keys::EPOCH)
+}
+
+/// A record that may be missing.
+fn optional_record<T: DeserializeOwned + Default>(records: &Records, key: &str) -> Result<T, ValueError> {
+    records.get(key).map_or_else(|| Ok(T::default()), |text| decode(key, text))
 }
 
 /// Identity and certificate of this master in an epoch.
@@ -187,28 +212,92 @@ impl Master {
     }
 }
 
-/// Refuses to serve with an older store than any node has seen: a restored or damaged file can't go unnoticed.
-async fn check_serial(
+/// Makes an epoch durable, then begins it.
+fn enter_epoch(
     master: &Master,
+    store: &mut MasterStore,
     cluster: &Cluster,
-    path: String,
-    accept_loss: bool,
+    epoch: u64,
 ) -> Result<(), StartError> {
-    for (node, info) in master.nodes.hello_all().await {
+    let active = encode(&OfficeRecord::Active);
+    let puts = vec![(keys::EPOCH.to_owned(), encode(&epoch)), (keys::OFFICE.to_owned(), active)];
+    store.commit(&Batch { puts, ..Batch::default() })?;
+    enter(master, cluster, epoch)
+}
+
+/// What the nodes said to the greeting of a starting master.
+type Greeted = BTreeMap<NodeName, Result<NodeInfo, CallError>>;
+
+/// Refuses to serve with an older store than any node has seen: a restored or damaged file can't go unnoticed. Gives the
+/// epoch in which all nodes take this master: with `accept_loss` one above all that they have seen.
+async fn check_nodes(
+    master: &Master,
+    store: &mut MasterStore,
+    cluster: &Cluster,
+    first: u64,
+    accept_loss: bool,
+) -> Result<u64, StartError> {
+    let mut epoch = first;
+    let path = store.path().display().to_string();
+    for tries_left in (0..EPOCH_TRIES).rev() {
+        let greeted = master.nodes.hello_all().await;
+        let Some((node, message)) = refused(&greeted) else {
+            let lost = check_serial(greeted, cluster, &path, accept_loss)?;
+            if lost && epoch == first {
+                // An earlier life of this cluster may have used this epoch: the nodes would hold its serials against us.
+                epoch += 1;
+                enter_epoch(master, store, cluster, epoch)?;
+            }
+            break;
+        };
+        let error = StartError::OldEpoch { node, message, epoch, path: path.clone() };
+        let above = master.nodes.epoch_above();
+        if !accept_loss || above < epoch || tries_left == 0 {
+            return Err(error);
+        }
+        tracing::warn!("--accept-loss: {error}");
+        epoch = above + 1;
+        enter_epoch(master, store, cluster, epoch)?;
+    }
+    Ok(epoch)
+}
+
+/// The first node that refused this master's epoch, and its words.
+fn refused(greeted: &Greeted) -> Option<(String, String)> {
+    greeted.iter().find_map(|(node, answer)| match answer {
+        Err(CallError::OfficeLost(message)) => Some((node.to_string(), message.clone())),
+        Ok(_) | Err(CallError::NotReached(_) | CallError::Refused { .. }) => None,
+    })
+}
+
+/// Whether commits were lost that a node has seen, and the loss is accepted.
+fn check_serial(
+    greeted: Greeted,
+    cluster: &Cluster,
+    path: &str,
+    accept_loss: bool,
+) -> Result<bool, StartError> {
+    let mut lost = false;
+    for (node, info) in greeted {
         let Ok(info) = info else { continue };
         // Facts are the last thing that a node hears of a commit which ran no script on it.
         let seen = info.serial_seen.max(info.facts_serial);
         if seen <= cluster.serial {
             continue;
         }
-        let error =
-            StartError::OldStore { node: node.to_string(), seen, serial: cluster.serial, path: path.clone() };
+        let error = StartError::OldStore {
+            node: node.to_string(),
+            seen,
+            serial: cluster.serial,
+            path: path.to_owned(),
+        };
         if !accept_loss {
             return Err(error);
         }
         tracing::warn!("--accept-loss: {error}");
+        lost = true;
     }
-    Ok(())
+    Ok(lost)
 }
 
 /// Dials nodes by all certificates that are accepted of them: one of a renewal that was not committed counts too.
@@ -224,6 +313,9 @@ pub(crate) async fn configuration_changed(master: &Arc<Master>, touched: &BTreeS
     let mut settled = master.pins.settled(cluster.as_deref(), touched);
     let Some(cluster) = cluster else { return leave(master) };
     if touched.contains(&Touched::All) {
+        if let Err(error) = master.authority.finish() {
+            return master.fatal(&crate::chain(&error));
+        }
         let entered = match enter(master, &cluster, EPOCH_FIRST) {
             Ok(()) => serve::open_tcp(master).await,
             Err(error) => Err(error),

@@ -5,8 +5,9 @@ use std::sync::{Arc, Mutex, atomic::AtomicU64};
 use muster_proto::{
     transport::{Connections, SocketPolicy, bind_unix, common_services, serve_tls, serve_unix},
     v1::{
-        job_service_server::JobServiceServer, master_service_server::MasterServiceServer,
-        operation_service_server::OperationServiceServer, query_service_server::QueryServiceServer,
+        backup_service_server::BackupServiceServer, job_service_server::JobServiceServer,
+        master_service_server::MasterServiceServer, operation_service_server::OperationServiceServer,
+        query_service_server::QueryServiceServer,
     },
 };
 use tokio::{net::TcpListener, signal::unix, sync::watch};
@@ -20,11 +21,12 @@ use crate::{
     config::Config,
     enrol::{self, ClusterFacts, Enrolment},
     failpoint::Failpoints,
+    lost,
     master::{Master, Standing},
     nodes::{Limits, NodeRegistry, Settings},
     office::{self, OfficeRecord, Start, StartError, system},
     pins::Pins,
-    services::{Jobs, Operations, Queries},
+    services::{Backups, Jobs, Operations, Queries},
     shell::{CommandSlot, wall_ms},
     store::{MasterStore, Store, cluster_from},
     takeover::{self, Masters},
@@ -48,6 +50,9 @@ pub async fn run(config: Config, start: Start, failpoints: Failpoints) -> Result
     let mut store = MasterStore::open(&directory.join("cluster.db"))?;
     let records = store.load()?;
     let cluster = cluster_from(&records)?;
+    if cluster.is_none() && !start.standby {
+        lost::check(&config)?;
+    }
     if let (true, Some(cluster)) = (start.standby, &cluster) {
         let active = office::office_record(&records)? == OfficeRecord::Active;
         if active && cluster.master == config.name {
@@ -97,7 +102,7 @@ pub async fn run(config: Config, start: Start, failpoints: Failpoints) -> Result
 }
 
 /// Makes a folder and those above it; one that is there stays as it is.
-fn make_folder(path: &std::path::Path, mode: u32) -> Result<(), StartError> {
+pub(crate) fn make_folder(path: &std::path::Path, mode: u32) -> Result<(), StartError> {
     use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
     let failed = |error| system(&format!("make {}", path.display()), error);
     if path.is_dir() {
@@ -133,6 +138,7 @@ fn make_master(
     let authority = Arc::new(CaKeeper::open(directory, cluster)?);
     let stop = CancellationToken::new();
     let lost = Arc::new(Mutex::new(None));
+    let standing = watch::Sender::new(Standing::NoCluster);
     let nodes = NodeRegistry::new(Settings {
         local: config.name.clone(),
         local_socket: config.run_dir.join("node.sock"),
@@ -143,8 +149,12 @@ fn make_master(
             Arc::new(move || view.alive())
         },
         office_lost: {
-            let (stop, lost) = (stop.clone(), lost.clone());
+            let (stop, lost, standing) = (stop.clone(), lost.clone(), standing.subscribe());
             Arc::new(move |reason| {
+                if *standing.borrow() != Standing::Active {
+                    // It was not in office yet; whether it may be is decided where it starts.
+                    return tracing::debug!(reason, "a node refused this master's epoch");
+                }
                 tracing::error!(reason, "this master is no longer in office");
                 lost.lock()
                     .expect(A_LOCK)
@@ -154,7 +164,7 @@ fn make_master(
         },
     });
     Ok(Arc::new_cyclic(|master: &std::sync::Weak<Master>| Master {
-        standing: watch::Sender::new(Standing::NoCluster),
+        standing,
         enrolment: Enrolment::new(
             authority.clone(),
             pins.clone(),
@@ -176,6 +186,7 @@ fn make_master(
         stop,
         fatal: lost,
         laid_aside: Mutex::default(),
+        backup: Arc::default(),
     }))
 }
 
@@ -196,6 +207,7 @@ fn routes(master: &Arc<Master>) -> Result<Routes, StartError> {
     drop(health);
     Ok(routes
         .add_service(OperationServiceServer::new(Operations(master.clone())))
+        .add_service(BackupServiceServer::new(Backups(master.clone())))
         .add_service(JobServiceServer::new(Jobs(master.clone())))
         .add_service(QueryServiceServer::new(Queries(master.clone())))
         .add_service(enrol::enrolment_server(&master.enrolment))

@@ -7,21 +7,16 @@ use std::{
     time::Instant,
 };
 
-use muster_core::{
-    calls::{Call, CallAnswer, NodeCall},
-    engine::{CallId, Effect, HooksCall, Input, Now},
-};
+use muster_core::engine::Now;
 use tokio::{runtime::Handle, sync::mpsc};
 use uuid::Uuid;
 
 use crate::{
     driver::{Clock, Command, Driver, Ids, Released, Retired},
+    effects::Effects,
     master::Master,
-    master_calls,
-    nodes::{OnProgress, RunHooks},
     office,
     store::{Batch, MasterStore, RecordWriter, Store, StoreError, WriteError},
-    view::Progress,
 };
 
 /// Commands that may wait for the driver; senders wait beyond.
@@ -127,9 +122,10 @@ fn run(
     runtime: &Handle,
 ) -> Result<Option<Retired>, StoreError> {
     let mut group = Vec::with_capacity(GROUP_MAX);
+    let effects = Effects::new(master.clone(), runtime.clone());
     loop {
         let released = driver.flush()?;
-        release(released, master, runtime);
+        release(released, master, runtime, &effects);
         if let Some(retired) = driver.retired() {
             return Ok(Some(retired));
         }
@@ -152,8 +148,9 @@ fn lay_aside(driver: MasterDriver, retired: Retired, master: &Arc<Master>) -> Re
 }
 
 /// Shows what is durable now, answers those who wait for it, performs what follows from it.
-fn release(mut released: Released, master: &Arc<Master>, runtime: &Handle) {
+fn release(mut released: Released, master: &Arc<Master>, runtime: &Handle, effects: &Effects) {
     master.view().publish_jobs(std::mem::take(&mut released.jobs));
+    master.view().forget_jobs(&released.archived);
     let edits = std::mem::take(&mut released.edits);
     if !edits.is_empty() {
         master.view().publish_edits(edits, released.serial);
@@ -161,70 +158,8 @@ fn release(mut released: Released, master: &Arc<Master>, runtime: &Handle) {
     }
     released.reply();
     for effect in std::mem::take(&mut released.effects) {
-        let master = master.clone();
-        match effect {
-            Effect::RunHooks(call) => drop(runtime.spawn(run_hooks(master, *call))),
-            Effect::Execute { id, call } => drop(runtime.spawn(execute(master, id, call))),
-            Effect::EndJob { job, nodes } => {
-                for node in nodes {
-                    let master = master.clone();
-                    runtime.spawn(async move {
-                        if let Err(error) = master.nodes().end_job(&node, job).await {
-                            tracing::warn!(%node, job, %error, "could not end the job's scripts");
-                        }
-                    });
-                }
-            }
-        }
+        effects.perform(effect);
     }
-}
-
-/// A call's id on the wire. The job's uuid stands in it: a number can be given twice when a master takes its office back
-/// or goes on from an older store, and a node would then repeat the answer to another job's call.
-fn wire_id(master: &Master, id: &CallId) -> String {
-    match master.view().job(id.job) {
-        Some(view) => format!("{}-{}/{}/{}", id.job, view.job.submission.uuid.simple(), id.step, id.attempt),
-        None => id.to_string(),
-    }
-}
-
-async fn run_hooks(master: Arc<Master>, call: HooksCall) {
-    let id = call.id.clone();
-    let run = RunHooks {
-        call_id: wire_id(&master, &id),
-        job: id.job,
-        phase: call.phase,
-        prefix: call.prefix,
-        env: call.env,
-        policy: call.policy,
-        probe: call.probe,
-    };
-    let report = master.nodes().run_hooks(&call.node, &run, None).await;
-    master.answer(Input::HooksAnswered(id, report)).await;
-}
-
-async fn execute(master: Arc<Master>, id: CallId, call: Call) {
-    let text = call.text();
-    let progress: OnProgress = {
-        let (master, job, node) = (master.clone(), id.job, call.node().cloned());
-        Arc::new(move |progress| {
-            let percent = progress.percent;
-            master.view().progress(job, Progress { step: text.clone(), node: node.clone(), percent });
-        })
-    };
-    let answer: CallAnswer = match call {
-        Call::Node(node, call) => {
-            let answer =
-                master.nodes().execute(&node, &wire_id(&master, &id), id.job, &call, Some(&progress)).await;
-            if matches!(call, NodeCall::GuestStart { .. } | NodeCall::GuestStop { .. }) {
-                // Whoever is told of the job's end sees its effect in the next list.
-                master.nodes().refresh_live(std::slice::from_ref(&node)).await;
-            }
-            answer
-        }
-        Call::Master(call) => master_calls::run(&master, call, &progress).await,
-    };
-    master.answer(Input::CallAnswered(id, answer)).await;
 }
 
 /// The records of a store, for a driver that is to start.

@@ -37,13 +37,15 @@ use crate::{
     failpoint::Failpoints,
     master::{Master, Standing},
     office::{self, OfficeRecord, Start, StartError},
-    store::{Batch, MasterStore, Records, Store, encode, keys},
+    store::{Batch, MasterStore, Records, Store, StoreError, encode, keys},
 };
 
 /// A whole state is sent within this time, or the takeover is given up.
 const HAND_OVER_LIMIT: std::time::Duration = std::time::Duration::from_secs(60);
 /// Records that may lag behind their reader.
 const PARTS_MAX: usize = 64;
+/// Archived records that are committed together.
+const ARCHIVE_PAGE: usize = 500;
 const A_LOCK: &str = "no holder of this lock panics";
 
 /// The store of a daemon that does not execute jobs.
@@ -56,6 +58,16 @@ impl Master {
     /// Keeps a store that nothing writes at present.
     pub(crate) fn keep_store(&self, store: MasterStore, failpoints: Failpoints) {
         *self.laid_aside.lock().expect(A_LOCK) = Some(LaidAside { store, failpoints });
+    }
+
+    /// Reads of the archive while nothing writes the store.
+    fn laid_aside_archive<T>(
+        &self,
+        read: impl FnOnce(&MasterStore) -> Result<T, StoreError>,
+    ) -> Result<T, Status> {
+        let aside = self.laid_aside.lock().expect(A_LOCK);
+        let aside = aside.as_ref().ok_or_else(|| Status::unavailable("the office comes back"))?;
+        read(&aside.store).map_err(|error| Status::internal(describe(&error)))
     }
 
     fn take_store(&self) -> Option<LaidAside> {
@@ -101,16 +113,14 @@ impl MasterService for Masters {
             records: u64::try_from(records.len()).unwrap_or(u64::MAX),
             serial: cluster.serial,
             epoch: master.epoch(),
+            archived: master.laid_aside_archive(|store| Ok(store.archived_count()))?,
         };
         let ca = v1::CaMaterial { certificate_pem, key_pem: key.as_str().to_owned() };
-        let parts = records
-            .into_iter()
-            .map(|(key, value)| Part::Record(v1::StoreRecord { key, value }))
-            .chain([Part::Ca(ca), Part::End(end)])
-            .map(|part| Ok(v1::HandOverPart { part: Some(part) }));
-        Ok(Response::new(Box::pin(
-            futures::stream::iter(parts).ready_chunks(PARTS_MAX).flat_map(futures::stream::iter),
-        )))
+        let records = records.into_iter().map(|(key, value)| Part::Record(v1::StoreRecord { key, value }));
+        let first = futures::stream::iter(records.chain([Part::Ca(ca)]).map(Ok));
+        let parts = first.chain(archive(master.clone())).chain(futures::stream::iter([Ok(Part::End(end))]));
+        let parts = parts.map(|part| part.map(|part| v1::HandOverPart { part: Some(part) }));
+        Ok(Response::new(Box::pin(parts.ready_chunks(PARTS_MAX).flat_map(futures::stream::iter))))
     }
 
     async fn take_back(
@@ -132,6 +142,27 @@ impl MasterService for Masters {
         resume(master, job).await.map_err(|error| Status::internal(describe(&error)))?;
         Ok(Response::new(v1::TakeBackResponse {}))
     }
+}
+
+/// The archive of the store that was laid aside, read page by page as the successor takes it.
+fn archive(master: Arc<Master>) -> impl Stream<Item = Result<Part, Status>> + Send {
+    let pages = futures::stream::try_unfold(String::new(), move |after| {
+        let master = master.clone();
+        async move {
+            let read = move || master.laid_aside_archive(|store| store.archived_after(&after, PARTS_MAX));
+            let page =
+                tokio::task::spawn_blocking(read).await.map_err(|e| Status::internal(e.to_string()))??;
+            let last = page.last().map(|(key, _)| key.clone());
+            Ok(last.map(|last| (page, last)))
+        }
+    });
+    pages.flat_map(|page: Result<Vec<(String, String)>, Status>| match page {
+        Ok(page) => {
+            let parts = page.into_iter().map(|(key, value)| Part::Archived(v1::StoreRecord { key, value }));
+            futures::stream::iter(parts.map(Ok).collect::<Vec<_>>())
+        }
+        Err(status) => futures::stream::iter(vec![Err(status)]),
+    })
 }
 
 fn check_cluster(cluster: &muster_core::model::Cluster, named: &str) -> Result<(), Status> {
@@ -226,7 +257,7 @@ pub(crate) async fn begin(master: &Arc<Master>) -> Result<(), Status> {
         master.take_store().ok_or_else(|| Status::failed_precondition("a takeover is going on already"))?;
     let taken = tokio::time::timeout(HAND_OVER_LIMIT, fetch(master)).await;
     let taken = taken.unwrap_or_else(|_| Err("the old master did not send its state in time".to_owned()));
-    let (records, ca) = match taken {
+    let Taken { records, archived, ca } = match taken {
         Ok(taken) => taken,
         Err(why) => {
             master.keep_store(aside.store, aside.failpoints);
@@ -238,6 +269,9 @@ pub(crate) async fn begin(master: &Arc<Master>) -> Result<(), Status> {
         let uuid = cluster.map(|cluster| cluster.uuid).unwrap_or_default();
         master.authority.install(uuid, &ca.certificate_pem, &PrivateKeyPem::new(ca.key_pem))?;
         aside.store.commit(&Batch { puts: records.into_iter().collect(), ..Batch::default() })?;
+        for page in archived.chunks(ARCHIVE_PAGE) {
+            aside.store.commit(&Batch::archiving(page.to_vec()))?;
+        }
         office::activate(master, aside.store, Start::default(), aside.failpoints).await
     };
     begun.await.map_err(|error: StartError| {
@@ -278,7 +312,13 @@ async fn client(
 }
 
 /// The old master's whole state.
-async fn fetch(master: &Master) -> Result<(Records, v1::CaMaterial), String> {
+struct Taken {
+    records: Records,
+    archived: Vec<(String, String)>,
+    ca: v1::CaMaterial,
+}
+
+async fn fetch(master: &Master) -> Result<Taken, String> {
     let (mut client, identity) = client(master).await?;
     let request = v1::HandOverRequest {
         cluster_uuid: identity.cluster.to_string(),
@@ -287,15 +327,17 @@ async fn fetch(master: &Master) -> Result<(Records, v1::CaMaterial), String> {
     let refused =
         |status: Status| format!("the old master did not give the office away: {}", status.message());
     let mut parts = client.hand_over(request).await.map_err(refused)?.into_inner();
-    let (mut records, mut ca) = (Records::new(), None);
+    let (mut records, mut archived, mut ca) = (Records::new(), Vec::new(), None);
     while let Some(part) = parts.message().await.map_err(refused)? {
         match part.part {
             Some(Part::Record(record)) => drop(records.insert(record.key, record.value)),
+            Some(Part::Archived(record)) => archived.push((record.key, record.value)),
             Some(Part::Ca(material)) => ca = Some(material),
             Some(Part::End(end)) => {
-                let whole = u64::try_from(records.len()).is_ok_and(|count| count == end.records);
+                let counts = |count: usize, sent: u64| u64::try_from(count).is_ok_and(|count| count == sent);
+                let whole = counts(records.len(), end.records) && counts(archived.len(), end.archived);
                 return match ca {
-                    Some(ca) if whole => Ok((records, ca)),
+                    Some(ca) if whole => Ok(Taken { records, archived, ca }),
                     Some(_) | None => Err("the old master's state came incomplete".to_owned()),
                 };
             }
@@ -335,7 +377,8 @@ pub(crate) async fn see_to_the_end(master: Arc<Master>, job: u64) {
         | Phase::Running { .. }
         | Phase::Cleaning { .. }
         | Phase::PostHooks { .. }
-        | Phase::Undoing { .. } => stand_down(&master, &job).await,
+        | Phase::Undoing { .. }
+        | Phase::Blocked { .. } => stand_down(&master, &job).await,
     }
 }
 

@@ -66,10 +66,10 @@ impl View {
         self.read_jobs().values().map(|job| job.borrow().clone()).collect()
     }
 
-    /// Numbers of the jobs that are not over.
+    /// Numbers of the jobs that have something to do: nodes end the runs of all others.
     pub fn alive(&self) -> Vec<u64> {
         let jobs = self.read_jobs();
-        jobs.iter().filter(|(_, job)| !job.borrow().job.done()).map(|(id, _)| *id).collect()
+        jobs.iter().filter(|(_, job)| job.borrow().job.alive()).map(|(id, _)| *id).collect()
     }
 
     /// Shows jobs that were just made durable.
@@ -82,6 +82,14 @@ impl View {
                 Some(sender) => drop(sender.send_replace(view)),
                 None => drop(jobs.insert(id, watch::Sender::new(view))),
             }
+        }
+    }
+
+    /// Shows no more what was archived.
+    pub fn forget_jobs(&self, archived: &[u64]) {
+        let mut jobs = self.jobs.write().expect(POISON);
+        for id in archived {
+            jobs.remove(id);
         }
     }
 

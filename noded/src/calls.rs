@@ -11,6 +11,7 @@ use tonic::Status;
 use uuid::Uuid;
 
 use crate::{
+    cancel::Cancel,
     faults::FaultPoint,
     hypervisor::{GuestSpec, Hypervisor},
     storage::{DiskStore, ExportStore},
@@ -84,13 +85,14 @@ impl NodeCall {
         }
     }
 
-    /// Carries the call out; gives the path that the answer has, or why it failed in words. Blocks.
-    pub(crate) fn perform(&self, on: &Backends<'_>) -> Result<Option<PathBuf>, String> {
+    /// Carries the call out; gives the path that the answer has, or why it failed in words. Blocks; what may take long
+    /// ends soon after it was cancelled.
+    pub(crate) fn perform(&self, on: &Backends<'_>, cancel: &Cancel) -> Result<Option<PathBuf>, String> {
         match self {
             NodeCall::DiskCreate { disk, size_mib } => done(on.disks.create(*disk, *size_mib)),
             NodeCall::DiskRemove { disk } => done(on.disks.remove(*disk)),
-            NodeCall::GuestStart { guest } => done(on.hypervisor.start(guest)),
-            NodeCall::GuestStop { instance, limit } => done(on.hypervisor.stop(*instance, *limit)),
+            NodeCall::GuestStart { guest } => done(on.hypervisor.start(guest, cancel)),
+            NodeCall::GuestStop { instance, limit } => done(on.hypervisor.stop(*instance, *limit, cancel)),
             NodeCall::ExportStage { export } => done(on.exports.stage(*export)),
             NodeCall::ExportPublish { export, manifest } => {
                 on.exports.publish(*export, manifest).map(Some).map_err(|error| words(&error))

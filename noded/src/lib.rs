@@ -3,6 +3,8 @@
 //! Everything else that a node daemon does is the shell's, [`muster_hooksrv::agent`].
 
 mod calls;
+mod cancel;
+mod copies;
 mod faults;
 pub mod hypervisor;
 mod image;
@@ -11,4 +13,5 @@ mod service;
 pub mod storage;
 mod turns;
 
+pub use cancel::{Cancel, Cancelled};
 pub use node::{Node, NodeError};

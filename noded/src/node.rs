@@ -10,6 +10,7 @@ use muster_proto::v1::{self, node_service_server::NodeServiceServer};
 use tonic::service::Routes;
 
 use crate::{
+    copies::Copies,
     faults::Faults,
     hypervisor::{Hypervisor, HypervisorError, HypervisorKind, hypervisor},
     service::{NodeAnswer, NodeCalls, NodeGrpc, NodeProgress},
@@ -44,6 +45,8 @@ pub struct Node {
     pub(crate) calls: NodeCalls,
     /// One call of a job at a time.
     pub(crate) turns: Turns,
+    /// Images that are read or written.
+    pub(crate) copies: Arc<Copies>,
 }
 
 impl Node {
@@ -60,6 +63,7 @@ impl Node {
             exports: export_store(StorageKind::File, &config.export_dir)?,
             faults: Faults::new(folder.join("faults.toml")),
             turns: Turns::default(),
+            copies: Arc::default(),
             calls: CallRegistry::<NodeProgress, NodeAnswer>::open(&folder.join("calls/node")).await?,
         })
     }
@@ -123,7 +127,8 @@ impl agent::Backends for Node {
     }
 
     fn runs(&self) -> Vec<Arc<dyn Runs>> {
-        vec![Arc::new(self.calls.clone())]
+        let copies: Arc<dyn Runs> = self.copies.clone();
+        vec![Arc::new(self.calls.clone()), copies]
     }
 
     fn add_services(self: Arc<Self>, agent: &Arc<Agent>, routes: Routes) -> Routes {

@@ -1,6 +1,6 @@
 //! The gRPC service of the backends: journaled calls, and images as streams.
 
-use std::{fs::File, ops::ControlFlow, sync::Arc, time::Duration};
+use std::{fs::File, ops::ControlFlow, path::PathBuf, sync::Arc, time::Duration};
 
 use muster_hooksrv::{
     Call, CallContext, CallId, CallItem, CallRegistry, OnLost, RequestDigest,
@@ -12,13 +12,21 @@ use muster_proto::{
 };
 use prost::Message;
 use serde::{Deserialize, Serialize};
-use tokio::{sync::mpsc, task::spawn_blocking, time::timeout};
+use tokio::{
+    runtime::Handle,
+    sync::mpsc,
+    task::spawn_blocking,
+    time::{sleep, timeout},
+};
 use tokio_stream::wrappers::ReceiverStream;
+use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status, Streaming};
 use uuid::Uuid;
 
 use crate::{
     calls::{Backends, NodeCall, uuid},
+    cancel::{Cancel, ENDED},
+    copies::Copy,
     faults::FaultPoint,
     image::{ImageError, ImageWriter, Target, Written, read_data},
     node::Node,
@@ -128,10 +136,13 @@ impl NodeGrpc {
     }
 
     /// Lets an injected fault of an image call happen.
-    async fn image_fault(&self, point: FaultPoint) -> Result<(), Status> {
+    async fn image_fault(&self, point: FaultPoint, copy: &Copy) -> Result<(), Status> {
         let fault = self.node.faults.at(point);
-        tokio::time::sleep(fault.delay).await;
-        fault.fail.map_or(Ok(()), |words| Err(Status::internal(words)))
+        tokio::select! {
+            biased;
+            status = copy.told_to_end() => Err(status),
+            () = sleep(fault.delay) => fault.fail.map_or(Ok(()), |words| Err(Status::internal(words))),
+        }
     }
 }
 
@@ -143,28 +154,7 @@ async fn work(
     call: NodeCall,
     context: CallContext<NodeProgress>,
 ) -> NodeAnswer {
-    let turn = tokio::select! {
-        turn = node.turns.wait(job) => turn,
-        () = context.cancel().cancelled() => {
-            return NodeAnswer::Failed { words: "ended because its job is not alive".to_owned() };
-        }
-    };
-    let fault = node.faults.at(call.fault_point());
-    let answer = tokio::select! {
-        // Only before it is begun: a backend call is whole or not at all.
-        () = context.cancel().cancelled() => Err("ended because its job is not alive".to_owned()),
-        () = tokio::time::sleep(fault.delay) => match fault.fail {
-            Some(words) => Err(words),
-            None => {
-                let performed = spawn_blocking(move || {
-                    let (hypervisor, disks, exports) = (&*node.hypervisor, &*node.disks, &*node.exports);
-                    call.perform(&Backends { hypervisor, disks, exports })
-                });
-                performed.await.unwrap_or_else(|error| Err(format!("its task was given up: {error}")))
-            }
-        },
-    };
-    drop(turn);
+    let answer = carry_out(&node, job, call, context.cancel()).await;
     agent.changed();
     match answer {
         Ok(path) => {
@@ -175,6 +165,47 @@ async fn work(
             NodeAnswer::Failed { words }
         }
     }
+}
+
+/// Carries a call out when it is its turn. Once it is cancelled nothing of it is begun, and what was begun ends soon.
+async fn carry_out(
+    node: &Arc<Node>,
+    job: u64,
+    call: NodeCall,
+    cancelled: &CancellationToken,
+) -> Result<Option<PathBuf>, String> {
+    // Until the end, however that comes.
+    let _turn = tokio::select! {
+        biased;
+        () = cancelled.cancelled() => return Err(ENDED.to_owned()),
+        turn = node.turns.wait(job) => turn,
+    };
+    let fault = node.faults.at(call.fault_point());
+    tokio::select! {
+        biased;
+        () = cancelled.cancelled() => return Err(ENDED.to_owned()),
+        () = sleep(fault.delay) => {}
+    }
+    if let Some(words) = fault.fail {
+        return Err(words);
+    }
+    let cancel = Cancel::default();
+    let mut performed = spawn_blocking({
+        let (node, cancel) = (Arc::clone(node), cancel.clone());
+        move || {
+            let (hypervisor, disks, exports) = (&*node.hypervisor, &*node.disks, &*node.exports);
+            call.perform(&Backends { hypervisor, disks, exports }, &cancel)
+        }
+    });
+    let performed = tokio::select! {
+        performed = &mut performed => performed,
+        () = cancelled.cancelled() => {
+            cancel.cancel();
+            // It may also have succeeded just now; its own word is the truth.
+            performed.await
+        }
+    };
+    performed.unwrap_or_else(|error| Err(format!("its task was given up: {error}")))
 }
 
 fn execute_event(item: CallItem<NodeProgress, NodeAnswer>) -> v1::ExecuteEvent {
@@ -231,8 +262,10 @@ impl NodeService for NodeGrpc {
         let request = request.into_inner();
         let context = Context::parse(request.context)?;
         let image = Image::parse(request.image)?;
-        drop(self.agent.admit(&peer, context, Purpose::Act).await?);
-        self.image_fault(FaultPoint::ReadImage).await?;
+        let turn = self.agent.admit(&peer, context, Purpose::Act).await?;
+        let copy = self.node.copies.begin(request.job_id);
+        drop(turn);
+        self.image_fault(FaultPoint::ReadImage, &copy).await?;
         let node = Arc::clone(&self.node);
         let opened = spawn_blocking(move || {
             let file = image.open_read(&node).map_err(|error| storage_status(&error))?;
@@ -242,7 +275,7 @@ impl NodeService for NodeGrpc {
         let (file, length) = opened.await.map_err(|error| task_status(&error))??;
         let (sender, receiver) = mpsc::channel(PIECES_WAITING_MAX);
         let agent = Arc::clone(&self.agent);
-        spawn_blocking(move || send_image(&agent, &context, &file, length, &sender));
+        spawn_blocking(move || send_image(&agent, &context, copy, &file, length, &sender));
         Ok(Response::new(ReceiverStream::new(receiver)))
     }
 
@@ -257,21 +290,31 @@ impl NodeService for NodeGrpc {
         };
         let context = Context::parse(start.context)?;
         let image = Image::parse(start.image)?;
-        drop(self.agent.admit(&peer, context, Purpose::Act).await?);
-        self.image_fault(FaultPoint::WriteImage).await?;
-        let Some(Part::Chunk(v1::ImageChunk { length: Some(length), data, .. })) =
-            next_part(&self.agent, &mut parts).await?
-        else {
+        let turn = self.agent.admit(&peer, context, Purpose::Act).await?;
+        // Shared with the writing thread, which a caller that goes away leaves behind.
+        let copy = Arc::new(self.node.copies.begin(start.job_id));
+        drop(turn);
+        self.image_fault(FaultPoint::WriteImage, &copy).await?;
+        let first = tokio::select! {
+            biased;
+            status = copy.told_to_end() => return Err(status),
+            first = next_part(&self.agent, &mut parts) => first?,
+        };
+        let Some(Part::Chunk(v1::ImageChunk { length: Some(length), data, .. })) = first else {
             return Err(Status::invalid_argument("the first chunk must have the image's length"));
         };
         if !data.is_empty() {
             return Err(Status::invalid_argument("the first chunk must have no data"));
         }
         let (sender, receiver) = mpsc::channel(PIECES_WAITING_MAX);
-        let node = Arc::clone(&self.node);
-        let writing = spawn_blocking(move || write_image(&node, &image, length, receiver));
-        // A caller that goes away drops the sender here, which ends the writer.
-        let received = receive_image(&self.agent, &context, &mut parts, sender).await;
+        let (node, of_writer) = (Arc::clone(&self.node), Arc::clone(&copy));
+        let writing = spawn_blocking(move || write_image(&node, &of_writer, &image, length, receiver));
+        // A caller that goes away, or the copy's end, drops the sender here, which ends the writer.
+        let received = tokio::select! {
+            biased;
+            status = copy.told_to_end() => Err(status),
+            received = receive_image(&self.agent, &context, &mut parts, sender) => received,
+        };
         let written = writing.await.map_err(|error| task_status(&error))?;
         self.agent.changed();
         // What ended the receiving is the cause where both failed.
@@ -281,34 +324,48 @@ impl NodeService for NodeGrpc {
     }
 }
 
-/// Sends an image's length and data until the caller goes away or a newer master has called. Blocks.
+/// Sends an image's length and data until the caller goes away, the copy is told to end, or a newer master has called.
+/// Blocks.
 fn send_image(
     agent: &Agent,
     context: &Context,
+    copy: Copy,
     file: &File,
     length: u64,
     sender: &mpsc::Sender<Result<v1::ImageChunk, Status>>,
 ) {
-    let first = v1::ImageChunk { offset: 0, data: Vec::new(), length: Some(length) };
-    if sender.blocking_send(Ok(first)).is_err() {
-        return;
-    }
-    let mut stopped = None;
-    let read = read_data(file, length, |offset, data| {
-        if let Err(status) = may_go_on(agent, context) {
-            stopped = Some(status);
-            return ControlFlow::Break(());
-        }
-        match sender.blocking_send(Ok(v1::ImageChunk { offset, data, length: None })) {
-            Ok(()) => ControlFlow::Continue(()),
-            Err(_) => ControlFlow::Break(()),
-        }
-    });
-    let failed = match read {
-        Ok(()) => stopped,
-        Err(error) => Some(Status::internal(format!("could not read the image: {error}"))),
+    let runtime = Handle::current();
+    // An error where the image ends before its time; the caller hears it, if there is still one.
+    let send = |chunk: v1::ImageChunk| {
+        may_go_on(agent, context)?;
+        runtime.block_on(async {
+            tokio::select! {
+                biased;
+                status = copy.told_to_end() => Err(status),
+                sent = sender.send(Ok(chunk)) => sent.map_err(|_| Status::cancelled("the caller is gone")),
+            }
+        })
     };
-    if let Some(status) = failed {
+    let first = v1::ImageChunk { offset: 0, data: Vec::new(), length: Some(length) };
+    let mut stopped = send(first).err();
+    if stopped.is_none() {
+        let read = read_data(file, length, |offset, data| {
+            match send(v1::ImageChunk { offset, data, length: None }) {
+                Ok(()) => ControlFlow::Continue(()),
+                Err(status) => {
+                    stopped = Some(status);
+                    ControlFlow::Break(())
+                }
+            }
+        });
+        if let Err(error) = read {
+            stopped = Some(Status::internal(format!("could not read the image: {error}")));
+        }
+    }
+    // Nothing is read any more. The caller may take long to hear of it, but it must: without an error the image would
+    // seem to be whole.
+    drop(copy);
+    if let Some(status) = stopped {
         drop(sender.blocking_send(Err(status)));
     }
 }
@@ -370,6 +427,7 @@ async fn receive_image(
 /// Writes an image from its pieces; all is on stable storage when this returns. Blocks.
 fn write_image(
     node: &Node,
+    copy: &Copy,
     image: &Image,
     length: u64,
     mut pieces: mpsc::Receiver<Piece>,
@@ -380,6 +438,7 @@ fn write_image(
     loop {
         match pieces.blocking_recv() {
             Some(Piece::Data { offset, data }) => {
+                copy.may_go_on()?;
                 writer.piece(offset, &data).map_err(|error| image_status(&error))?;
             }
             Some(Piece::End) => break,

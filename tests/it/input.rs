@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 
 use muster_proto::v1;
+use muster_proto::v1::job_service_client::JobServiceClient;
 use muster_proto::v1::operation::Operation;
 use muster_proto::v1::operation_service_client::OperationServiceClient;
 use muster_tests::rpc;
@@ -32,78 +33,110 @@ fn refused(cluster: &Cluster, output: Output, named: &str) {
     }
 }
 
+/// Command line, what the error must name.
+const BAD_WORDS: &[(&str, &str)] = &[
+    // Names.
+    ("instance add -t file -n node2 -s 16M -o none Web_1", "Web_1"),
+    ("instance add -t file -n node2 -s 16M -o none .web", ".web"),
+    ("instance add -t file -n node2 -s 16M -o none web..1", "web..1"),
+    ("instance add -t file -n node2 -s 16M -o none web/../../etc", "web/../../etc"),
+    ("instance add -t file -n node2 -s 16M -o none web1", "web1"),
+    ("instance add -t file -n node9 -s 16M -o none web2", "node9"),
+    ("instance add -t file -n node2:node2:node1 -s 16M -o none web2", "node2:node2:node1"),
+    ("instance add -t mirror -n node2:node2 -s 16M -o none web2", "node2"),
+    ("instance add -t mirror -n node2 -s 16M -o none web2", "secondary"),
+    ("instance add -t file -n node2:node1 -s 16M -o none web2", "secondary"),
+    ("instance add -t file -n node2 -s 16M -o ../evil web2", "../evil"),
+    ("instance start web2", "web2"),
+    ("instance info wbe1", "wbe1"),
+    ("instance shutdown nosuch", "nosuch"),
+    ("instance failover -f web1", "web1"),
+    ("node info nod1", "nod1"),
+    ("node remove node2", "web1"),
+    ("node remove node1", "node1"),
+    ("node remove node7", "node7"),
+    ("node add node7", "node7"),
+    ("node modify --offline maybe node2", "maybe"),
+    ("node add -s 300.1.2.3 node7", "300.1.2.3"),
+    ("cluster destroy -f other", "other"),
+    ("cluster destroy -f dev", "web1"),
+    ("cluster init again", "dev"),
+    // Sizes and numbers.
+    ("instance add -t file -n node2 -s 0 -o none web2", "0"),
+    ("instance add -t file -n node2 -s -5 -o none web2", "-5"),
+    ("instance add -t file -n node2 -s 10X -o none web2", "10X"),
+    ("instance add -t file -n node2 -s 1.5.2G -o none web2", "1.5.2G"),
+    ("instance add -t file -n node2 -s 99999999999999999999 -o none web2", "99999999999999999999"),
+    ("instance add -t file -n node2 -s 9999999999T -o none web2", "9999999999T"),
+    ("instance add -t file -n node2 -s 16M -m 0 -o none web2", "0"),
+    ("instance add -t file -n node2 -s 16M -p 0 -o none web2", "0"),
+    ("instance add -t file -n node2 -s 16M -p many -o none web2", "many"),
+    ("instance add -t file -n node2 -o none web2", "-s"),
+    ("instance add -t tape -n node2 -s 16M -o none web2", "tape"),
+    ("instance modify -p 4294967296 web1", "4294967296"),
+    ("instance modify web1", "--memory"),
+    ("instance add-mirror -b sdc -n node1 web1", "sdc"),
+    ("instance remove-mirror -b sda -p x web1", "x"),
+    ("instance remove-mirror -b sda -p 77 web1", "web1"),
+    // Addresses.
+    ("instance add -t file -n node2 -s 16M -i 10.0.0 -o none web2", "10.0.0"),
+    ("instance add -t file -n node2 -s 16M -i host.example -o none web2", "host.example"),
+    ("instance add -t file -n node2 -s 16M -i 10.0.0.1 -o none web2", "10.0.0.1"),
+    ("instance modify -i 10.0.0.256 web1", "10.0.0.256"),
+    // Fields, ids, parameters, verbs.
+    ("instance list -o name,colour", "colour"),
+    ("node list -o shoesize", "shoesize"),
+    ("job list -o x", "x"),
+    ("job info 999999", "999999"),
+    ("job info -- -1", "-1"),
+    ("job cancel abc", "abc"),
+    ("job wait 999999", "999999"),
+    ("backup export -n node2 web9", "web9"),
+    ("backup import -t file -n node2 -s 16M -o none --src-node node1 web9", "node1"),
+    ("cluster modify --hook-exit-codes lenient", "lenient"),
+    ("cluster modify --hook-timeout-max soon", "soon"),
+    ("cluster client-cert sign --role king joe", "king"),
+    ("cluster client-cert revoke joe", "joe"),
+    // Jobs and their queue.
+    ("instance start web1 --depend job1", "job1"),
+    ("instance start web1 --depend 1:done", "done"),
+    ("instance start web1 --depend 1:", "success, error and canceled"),
+    ("instance start web1 --depend 0", "from 1"),
+    ("instance start web1 --depend -1", "-1"),
+    ("instance start web1 --depend 999999", "999999"),
+    ("instance start web1 --depend 99999999999999999999", "99999999999999999999"),
+    ("instance start web1 --priority hihg", "low, normal, high"),
+    ("instance start web1 --priority 20", "-20 (first) to 19 (last)"),
+    ("instance start web1 --priority -21 --submit", "-21"),
+    ("instance start web1 --priority 1.5", "1.5"),
+    ("job cancel --kil 1", "--kill"),
+    ("job cancel --kill 999999", "999999"),
+    ("job cancel --kill 1", "job 1 is over already"),
+    ("job repair x", "x"),
+    ("job repair 999999", "999999"),
+    ("job repair 1", "job 1 has left nothing undone"),
+    ("job archive", "<ID>"),
+    ("job archive 0", "from 1"),
+    ("job archive 999999", "999999"),
+    ("job archive all", "all"),
+    ("job autoarchive", "<AGE>"),
+    ("job autoarchive 7y", "7y"),
+    ("job autoarchive -5", "-5"),
+    ("job autoarchive soon", "30m or 7d"),
+    ("job autoarchive 99999999999999999999", "99999999999999999999"),
+    ("cluster queue drian", "drain"),
+    ("cluster queue drain now", "now"),
+    ("job list -o kiled", "killed"),
+    ("instance list -o bloked", "blocked"),
+    ("instance explode web1", "explode"),
+    ("planet list", "planet"),
+];
+
 #[test]
 fn bad_words_on_the_command_line() {
-    // Command line, what the error must name.
-    let table = [
-        // Names.
-        ("instance add -t file -n node2 -s 16M -o none Web_1", "Web_1"),
-        ("instance add -t file -n node2 -s 16M -o none .web", ".web"),
-        ("instance add -t file -n node2 -s 16M -o none web..1", "web..1"),
-        ("instance add -t file -n node2 -s 16M -o none web/../../etc", "web/../../etc"),
-        ("instance add -t file -n node2 -s 16M -o none web1", "web1"),
-        ("instance add -t file -n node9 -s 16M -o none web2", "node9"),
-        ("instance add -t file -n node2:node2:node1 -s 16M -o none web2", "node2:node2:node1"),
-        ("instance add -t mirror -n node2:node2 -s 16M -o none web2", "node2"),
-        ("instance add -t mirror -n node2 -s 16M -o none web2", "secondary"),
-        ("instance add -t file -n node2:node1 -s 16M -o none web2", "secondary"),
-        ("instance add -t file -n node2 -s 16M -o ../evil web2", "../evil"),
-        ("instance start web2", "web2"),
-        ("instance info wbe1", "wbe1"),
-        ("instance shutdown nosuch", "nosuch"),
-        ("instance failover -f web1", "web1"),
-        ("node info nod1", "nod1"),
-        ("node remove node2", "web1"),
-        ("node remove node1", "node1"),
-        ("node remove node7", "node7"),
-        ("node add node7", "node7"),
-        ("node modify --offline maybe node2", "maybe"),
-        ("node add -s 300.1.2.3 node7", "300.1.2.3"),
-        ("cluster destroy -f other", "other"),
-        ("cluster destroy -f dev", "web1"),
-        ("cluster init again", "dev"),
-        // Sizes and numbers.
-        ("instance add -t file -n node2 -s 0 -o none web2", "0"),
-        ("instance add -t file -n node2 -s -5 -o none web2", "-5"),
-        ("instance add -t file -n node2 -s 10X -o none web2", "10X"),
-        ("instance add -t file -n node2 -s 1.5.2G -o none web2", "1.5.2G"),
-        ("instance add -t file -n node2 -s 99999999999999999999 -o none web2", "99999999999999999999"),
-        ("instance add -t file -n node2 -s 9999999999T -o none web2", "9999999999T"),
-        ("instance add -t file -n node2 -s 16M -m 0 -o none web2", "0"),
-        ("instance add -t file -n node2 -s 16M -p 0 -o none web2", "0"),
-        ("instance add -t file -n node2 -s 16M -p many -o none web2", "many"),
-        ("instance add -t file -n node2 -o none web2", "-s"),
-        ("instance add -t tape -n node2 -s 16M -o none web2", "tape"),
-        ("instance modify -p 4294967296 web1", "4294967296"),
-        ("instance modify web1", "--memory"),
-        ("instance add-mirror -b sdc -n node1 web1", "sdc"),
-        ("instance remove-mirror -b sda -p x web1", "x"),
-        ("instance remove-mirror -b sda -p 77 web1", "web1"),
-        // Addresses.
-        ("instance add -t file -n node2 -s 16M -i 10.0.0 -o none web2", "10.0.0"),
-        ("instance add -t file -n node2 -s 16M -i host.example -o none web2", "host.example"),
-        ("instance add -t file -n node2 -s 16M -i 10.0.0.1 -o none web2", "10.0.0.1"),
-        ("instance modify -i 10.0.0.256 web1", "10.0.0.256"),
-        // Fields, ids, parameters, verbs.
-        ("instance list -o name,colour", "colour"),
-        ("node list -o shoesize", "shoesize"),
-        ("job list -o x", "x"),
-        ("job info 999999", "999999"),
-        ("job info -- -1", "-1"),
-        ("job cancel abc", "abc"),
-        ("job wait 999999", "999999"),
-        ("backup export -n node2 web9", "web9"),
-        ("backup import -t file -n node2 -s 16M -o none --src-node node1 web9", "node1"),
-        ("cluster modify --hook-exit-codes lenient", "lenient"),
-        ("cluster modify --hook-timeout-max soon", "soon"),
-        ("cluster client-cert sign --role king joe", "king"),
-        ("cluster client-cert revoke joe", "joe"),
-        ("instance explode web1", "explode"),
-        ("planet list", "planet"),
-    ];
     let cluster = cluster_with_web1();
     let before = cluster.snapshot();
-    for (line, named) in table {
+    for (line, named) in BAD_WORDS {
         refused(&cluster, cluster.gnt(line), named);
         assert_eq!(cluster.snapshot(), before, "`gnt {line}` changed something");
     }
@@ -251,6 +284,7 @@ fn bad_messages_from_other_clients() {
             reason: reason.to_owned(),
             dry_run: false,
             request_id: format!("bad-{at}"),
+            ..v1::SubmitRequest::default()
         };
         let answer = rpc::ask(&cluster.socket(), |channel| async move {
             OperationServiceClient::new(channel).submit(request).await
@@ -270,6 +304,53 @@ fn bad_messages_from_other_clients() {
         assert_eq!(cluster.snapshot(), before, "{what} changed something");
     }
     assert!(!cluster.log("master").contains("panicked"));
+}
+
+#[test]
+fn bad_messages_on_the_queue_from_other_clients() {
+    let cluster = cluster_with_web1();
+    let before = (cluster.snapshot(), cluster.jobs().len());
+    let start = || v1::SubmitRequest {
+        operation: Some(v1::Operation {
+            operation: Some(Operation::InstanceStart(v1::InstanceStart {
+                instance: "web1".to_owned(),
+                force: false,
+            })),
+        }),
+        ..v1::SubmitRequest::default()
+    };
+    let depends = |jobs: usize, endings: &[i32]| v1::SubmitRequest {
+        depends: vec![v1::Dependency { job: 1, endings: endings.to_vec() }; jobs],
+        ..start()
+    };
+    // What is named, the request.
+    let table = [
+        ("20", v1::SubmitRequest { priority: 20, ..start() }),
+        ("-2147483648", v1::SubmitRequest { priority: i32::MIN, ..start() }),
+        ("101 jobs", depends(101, &[])),
+        ("9", depends(1, &[1, 9])),
+        ("0", depends(1, &[0])),
+    ];
+    for (named, request) in table {
+        let answer = rpc::ask(&cluster.socket(), |channel| async move {
+            OperationServiceClient::new(channel).submit(request).await
+        });
+        let Err(rpc::RpcError::Status(status)) = answer else { panic!("{named} passed: {answer:?}") };
+        assert_eq!(status.code(), tonic::Code::InvalidArgument, "{status:?}");
+        assert!(status.message().contains(named), "{status:?}");
+    }
+    for request in [
+        v1::ArchiveJobsRequest::default(),
+        v1::ArchiveJobsRequest { ids: vec![1], older_than_ms: Some(0) },
+        v1::ArchiveJobsRequest { ids: vec![1; 10_001], older_than_ms: None },
+    ] {
+        let answer = rpc::ask(&cluster.socket(), |channel| async move {
+            JobServiceClient::new(channel).archive_jobs(request).await
+        });
+        let Err(rpc::RpcError::Status(status)) = answer else { panic!("passed: {answer:?}") };
+        assert_eq!(status.code(), tonic::Code::InvalidArgument, "{status:?}");
+    }
+    assert_eq!((cluster.snapshot(), cluster.jobs().len()), before);
 }
 
 #[test]

@@ -4,10 +4,10 @@
 
 use muster_tests::sim::{Checker, MUTATIONS, Mutation, Options, first_caught, replay, run_seed, run_seeds};
 
-/// Seeds of a short run: what a quick build does in about half a minute.
-const SEEDS: u64 = 1_500;
+/// Seeds of a short run: within a minute of two processors.
+const SEEDS: u64 = 20_000;
 /// Seeds of a long run.
-const SEEDS_LONG: u64 = 20_000;
+const SEEDS_LONG: u64 = 100_000;
 /// A mutation is seen within these.
 const SEEDS_MUTATED: u64 = 5_000;
 
@@ -18,10 +18,16 @@ fn seeds() -> u64 {
 #[test]
 fn seeds_keep_every_promise() {
     let options = Options::default();
+    let began = std::time::Instant::now();
     let summary = run_seeds(1, seeds(), &options, 1);
     println!(
-        "{} seeds, {} events, {} jobs, {} runs of the master",
-        summary.seeds, summary.events, summary.jobs, summary.masters
+        "{} seeds, {} events, {} jobs, {} deaths, {} commits in {:.1} s",
+        summary.seeds,
+        summary.events,
+        summary.jobs,
+        summary.deaths,
+        summary.commits,
+        began.elapsed().as_secs_f64()
     );
     if let Some(failure) = summary.failures.first() {
         let replayed = replay(failure.seed, &options);
@@ -161,4 +167,54 @@ fn a_job_without_end_is_seen() {
 #[test]
 fn leftovers_on_nodes_are_seen() {
     seen(Checker::NodesHoldWhatIsConfigured);
+}
+
+#[test]
+fn a_killed_job_that_does_not_stop_is_seen() {
+    seen(Checker::KilledJobStops);
+}
+
+#[test]
+fn a_blocked_job_without_its_locks_is_seen() {
+    seen(Checker::BlockedJobHoldsItsLocks);
+}
+
+#[test]
+fn a_blocked_job_without_end_is_seen() {
+    seen(Checker::BlockedJobEnds);
+}
+
+#[test]
+fn a_script_that_begins_after_the_end_is_seen() {
+    seen(Checker::NoScriptBeginsAfterEnd);
+}
+
+#[test]
+fn a_job_that_begins_before_what_it_depends_on_is_seen() {
+    seen(Checker::DependenciesWereOver);
+}
+
+#[test]
+fn a_lower_priority_that_goes_first_is_seen() {
+    seen(Checker::PriorityGoesFirst);
+}
+
+#[test]
+fn a_job_in_a_drained_queue_is_seen() {
+    seen(Checker::DrainedQueueTakesNothing);
+}
+
+#[test]
+fn a_job_that_begins_in_a_paused_queue_is_seen() {
+    seen(Checker::PausedQueueStartsNothing);
+}
+
+#[test]
+fn an_archived_job_that_is_lost_is_seen() {
+    seen(Checker::ArchiveKeepsResult);
+}
+
+#[test]
+fn a_repair_that_leaves_something_is_seen() {
+    seen(Checker::RepairLeavesNothing);
 }

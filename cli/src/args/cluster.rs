@@ -63,9 +63,41 @@ pub(crate) enum ClusterVerb {
         #[command(flatten)]
         operation: OperationFlags,
     },
+    /// The job queue: what it holds, and whether it takes and starts jobs
+    #[command(subcommand)]
+    Queue(QueueVerb),
+    /// Copy the master's store to a file, while jobs go on; it holds no keys
+    Backup(BackupStoreFlags),
     /// Certificates of remote clients
     #[command(subcommand)]
     ClientCert(ClientCertVerb),
+}
+
+/// Verbs of `gnt-cluster queue`.
+#[derive(Debug, Clone, Copy, Subcommand)]
+pub(crate) enum QueueVerb {
+    /// Take no jobs any more; those that are there go on
+    Drain(AsJson),
+    /// Take jobs again
+    Undrain(AsJson),
+    /// Start no job that waits; those that run go on
+    Pause(AsJson),
+    /// Start jobs again
+    Resume(AsJson),
+    /// Show the queue
+    Info(AsJson),
+}
+
+/// Flags of `gnt-cluster backup`.
+#[derive(Debug, Args)]
+pub(crate) struct BackupStoreFlags {
+    /// The file to be made
+    pub(crate) file: PathBuf,
+    /// Replace a file that exists
+    #[arg(short, long)]
+    pub(crate) force: bool,
+    #[command(flatten)]
+    pub(crate) output: AsJson,
 }
 
 /// Verbs of `gnt-cluster client-cert`.

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use muster_core::engine::{Dependency, Priority};
 
 use super::values;
 
@@ -37,6 +38,12 @@ pub(crate) struct OperationFlags {
     /// Take locks, check and run pre scripts, but change nothing
     #[arg(long)]
     pub(crate) dry_run: bool,
+    /// Start only when this job has ended as wanted; STATES: success (the default), error, canceled, with commas; may be repeated
+    #[arg(long, value_name = "JOB[:STATES]", value_parser = values::dependency, allow_hyphen_values = true)]
+    pub(crate) depend: Vec<Dependency>,
+    /// Its place among the jobs that wait: low, normal, high, or -20 (first) to 19 (last)
+    #[arg(long, value_name = "PRIORITY", value_parser = values::priority, allow_hyphen_values = true)]
+    pub(crate) priority: Option<Priority>,
     /// Print the ended job as JSON on stdout
     #[arg(long)]
     pub(crate) json: bool,

@@ -2,7 +2,10 @@
 
 use clap::{Args, Subcommand};
 
-use super::common::{AsJson, ListFlags};
+use super::{
+    common::{AsJson, ListFlags, OperationFlags},
+    values::{self, Age},
+};
 
 /// Verbs of `gnt-job`.
 #[derive(Debug, Subcommand)]
@@ -33,6 +36,33 @@ pub(crate) enum JobVerb {
         /// The jobs
         #[arg(value_name = "ID", required = true)]
         ids: Vec<u64>,
+        /// End their scripts and calls on all nodes now, and do not wait for them
+        #[arg(long)]
+        kill: bool,
+        #[command(flatten)]
+        json: AsJson,
+    },
+    /// Do what a job's undo could not, where it is still wanted; frees the locks of a blocked job
+    Repair {
+        /// The job
+        #[arg(value_name = "ID", value_parser = values::job)]
+        id: u64,
+        #[command(flatten)]
+        operation: OperationFlags,
+    },
+    /// Move jobs that are over to the archive: they leave the list, `gnt-job info` still shows them
+    Archive {
+        /// The jobs
+        #[arg(value_name = "ID", required = true, value_parser = values::job)]
+        ids: Vec<u64>,
+        #[command(flatten)]
+        json: AsJson,
+    },
+    /// Move all jobs to the archive that were over so long ago
+    Autoarchive {
+        /// Seconds, or a number with s, m, h, d or w, for example 7d; or all
+        #[arg(value_name = "AGE", value_parser = values::age, allow_hyphen_values = true)]
+        age: Age,
         #[command(flatten)]
         json: AsJson,
     },

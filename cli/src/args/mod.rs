@@ -18,14 +18,15 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand, error::ErrorKind}
 
 pub(crate) use backup::BackupVerb;
 pub(crate) use cluster::{
-    AllowDenyValue, ClientCertVerb, ClusterVerb, ExitCodesValue, HookParameters, OnErrorValue,
+    AllowDenyValue, BackupStoreFlags, ClientCertVerb, ClusterVerb, ExitCodesValue, HookParameters,
+    OnErrorValue, QueueVerb,
 };
-pub(crate) use common::{ConnectionFlags, ListFlags, OperationFlags};
+pub(crate) use common::{AsJson, ConnectionFlags, ListFlags, OperationFlags};
 pub(crate) use hooks::HooksVerb;
 pub(crate) use instance::{Hardware, ImportedHardware, InstanceVerb, NewInstance};
 pub(crate) use job::{JobStateFlags, JobVerb};
 pub(crate) use node::{NodeVerb, TokenVerb};
-pub(crate) use values::IpChange;
+pub(crate) use values::{Age, IpChange, job as job_number};
 
 const EXAMPLES: &str = "\
 Examples:

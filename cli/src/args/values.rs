@@ -2,7 +2,10 @@
 
 use std::{net::IpAddr, time::Duration};
 
-use muster_core::names::{ClientName, ClusterName, InstanceName, NodeName, OsName};
+use muster_core::{
+    engine::{Dependency, Ending, Priority},
+    names::{ClientName, ClusterName, InstanceName, NodeName, OsName},
+};
 
 /// The largest size in MiB: its bytes still fit a signed 64-bit file offset.
 const SIZE_MIB_MAX: u64 = (1 << 43) - 1;
@@ -105,6 +108,82 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
     }
 }
 
+/// How old a job must be to be archived.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Age(pub(crate) Duration);
+
+/// `3600`, `30m`, `12h`, `7d`, `2w`; `all` is any age. Plain numbers are seconds, as in Ganeti.
+pub(super) fn age(text: &str) -> Result<Age, String> {
+    const RIGHT: &str = "an age is a whole number and s, m, h, d or w, for example 30m or 7d (without a unit: seconds), or all";
+    if text == "all" {
+        return Ok(Age(Duration::ZERO));
+    }
+    let split = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(split);
+    if number.is_empty() {
+        return Err(RIGHT.to_owned());
+    }
+    let factor: u64 = match unit {
+        "" | "s" => 1,
+        "m" => 60,
+        "h" => 3_600,
+        "d" => 86_400,
+        "w" => 604_800,
+        _ => return Err(format!("unknown unit {unit:?}; {RIGHT}")),
+    };
+    let seconds = number.parse::<u64>().ok().and_then(|count| count.checked_mul(factor));
+    // On the wire it is counted in milliseconds.
+    match seconds.filter(|seconds| seconds.checked_mul(1_000).is_some()) {
+        Some(seconds) => Ok(Age(Duration::from_secs(seconds))),
+        None => Err(format!("no job is that old; {RIGHT}")),
+    }
+}
+
+/// A job's number; they begin with 1.
+pub(crate) fn job(text: &str) -> Result<u64, String> {
+    // No sign: `parse` would take a plus.
+    let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    match text.parse() {
+        Ok(0) => Err("jobs are numbered from 1".to_owned()),
+        Ok(number) if digits => Ok(number),
+        Ok(_) | Err(_) => Err("a job is a whole number from 1".to_owned()),
+    }
+}
+
+/// `12` or `12:success,error`.
+pub(super) fn dependency(text: &str) -> Result<Dependency, String> {
+    let (number, states) = match text.split_once(':') {
+        None => (text, "success"),
+        Some((number, states)) => (number, states),
+    };
+    let number = job(number)
+        .map_err(|why| format!("{why}; it is JOB or JOB:STATES, for example 12 or 12:success,error"))?;
+    let endings = states.split(',').map(|state| match state {
+        "success" => Ok(Ending::Success),
+        "error" => Ok(Ending::Error),
+        "canceled" => Ok(Ending::Canceled),
+        _ => Err(format!("unknown state {state:?}; states are success, error and canceled, with commas")),
+    });
+    Ok(Dependency { job: number, endings: endings.collect::<Result<_, _>>()? })
+}
+
+/// `low`, `normal`, `high`, or a number.
+pub(super) fn priority(text: &str) -> Result<Priority, String> {
+    let wrong = || {
+        format!(
+            "a priority is low, normal, high, or a number from {} (first) to {} (last)",
+            Priority::FIRST.value(),
+            Priority::LAST.value()
+        )
+    };
+    match text {
+        "low" => Ok(Priority::LOW),
+        "normal" => Ok(Priority::default()),
+        "high" => Ok(Priority::HIGH),
+        number => number.parse::<i64>().ok().and_then(|number| number.try_into().ok()).ok_or_else(wrong),
+    }
+}
+
 /// A text for `--reason`.
 pub(super) fn reason(text: &str) -> Result<String, String> {
     if text.len() > REASON_BYTES_MAX {
@@ -195,6 +274,74 @@ mod tests {
         assert_eq!(placement("node1:node2"), Ok(place("node1", Some("node2"))));
         for wrong in ["", ":", "node1:", ":node2", "node1:node2:node3", "Node1"] {
             assert!(placement(wrong).is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn dependencies_name_a_job_and_how_it_must_have_ended() {
+        let depends =
+            |job, endings: &[Ending]| Dependency { job, endings: endings.iter().copied().collect() };
+        assert_eq!(dependency("12"), Ok(depends(12, &[Ending::Success])));
+        assert_eq!(
+            dependency("12:error,canceled,error"),
+            Ok(depends(12, &[Ending::Error, Ending::Canceled]))
+        );
+        for (text, word) in [
+            ("", "whole number"),
+            ("0", "from 1"),
+            ("-3", "whole number"),
+            ("+3", "whole number"),
+            ("x:success", "whole number"),
+            ("99999999999999999999", "whole number"),
+            ("12:", "unknown state \"\""),
+            ("12:done", "unknown state \"done\""),
+            ("12:success, error", "unknown state \" error\""),
+            ("12:success:error", "unknown state \"success:error\""),
+        ] {
+            let why = dependency(text).unwrap_err();
+            assert!(why.contains(word), "{text:?}: {why}");
+        }
+    }
+
+    #[test]
+    fn priorities_are_words_or_numbers() {
+        for (text, number) in
+            [("low", 10), ("normal", 0), ("high", -10), ("-20", -20), ("19", 19), ("0", 0), ("-0", 0)]
+        {
+            assert_eq!(priority(text).map(Priority::value), Ok(number), "{text}");
+        }
+        for wrong in ["", "-21", "20", "hihg", "High", "1.5", "--submit", "99999999999999999999"] {
+            assert!(priority(wrong).unwrap_err().contains("-20 (first) to 19 (last)"), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn ages_are_seconds_or_have_a_unit() {
+        for (text, seconds) in [
+            ("3600", 3_600),
+            ("0", 0),
+            ("all", 0),
+            ("90s", 90),
+            ("30m", 1_800),
+            ("12h", 43_200),
+            ("7d", 604_800),
+            ("2w", 1_209_600),
+        ] {
+            assert_eq!(age(text), Ok(Age(Duration::from_secs(seconds))), "{text}");
+        }
+        for (text, word) in [
+            ("", "whole number"),
+            ("-5", "whole number"),
+            ("d", "whole number"),
+            ("7y", "unknown unit \"y\""),
+            ("1.5h", "unknown unit \".5h\""),
+            ("alle", "whole number"),
+            ("99999999999999999999", "no job is that old"),
+            ("18446744073709551615", "no job is that old"),
+            ("9999999999999999w", "no job is that old"),
+        ] {
+            let why = age(text).unwrap_err();
+            assert!(why.contains(word), "{text:?}: {why}");
         }
     }
 

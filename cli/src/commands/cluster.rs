@@ -2,14 +2,18 @@
 
 use muster_proto::v1::{
     AllowDeny, CertificatesRenew, ClusterDestroy, ClusterInfo, ClusterInit, ClusterModify, ExitCodes,
-    GetClusterRequest, HookPolicy, MasterFailover, OnError, VerifyRequest, operation::Operation,
+    GetClusterRequest, GetQueueRequest, HookPolicy, MasterFailover, OnError, SetQueueRequest, VerifyRequest,
+    operation::Operation,
 };
 use serde_json::json;
 
-use super::{client_cert, confirm::confirm, operation};
+use super::{backup_store, client_cert, confirm::confirm, operation};
 use crate::{
-    args::{AllowDenyValue, ClusterVerb, ConnectionFlags, ExitCodesValue, HookParameters, OnErrorValue},
-    client::{Master, answer},
+    args::{
+        AllowDenyValue, AsJson, ClusterVerb, ConnectionFlags, ExitCodesValue, HookParameters, OnErrorValue,
+        QueueVerb,
+    },
+    client::{Master, answer, master_by_facts},
     exit::Failure,
     output::{cluster as render, print, print_json},
 };
@@ -31,12 +35,8 @@ pub(super) async fn run(connection: &ConnectionFlags, verb: ClusterVerb) -> Resu
         }
         ClusterVerb::Verify(output) => verify(&Master::connect(connection).await?, output.json).await,
         ClusterVerb::Getmaster(output) => {
-            let cluster = get(&Master::connect(connection).await?).await?;
-            if output.json {
-                print_json(&json!({ "master": cluster.master }))
-            } else {
-                print(&cluster.master)
-            }
+            let master = master_name(connection).await?;
+            if output.json { print_json(&json!({ "master": master })) } else { print(&master) }
         }
         ClusterVerb::MasterFailover { force, operation } => {
             confirm("This makes the master daemon on this host the cluster's master.", force, &operation)?;
@@ -57,6 +57,8 @@ pub(super) async fn run(connection: &ConnectionFlags, verb: ClusterVerb) -> Resu
             let master = Master::connect(connection).await?;
             operation::run(&master, Operation::ClusterDestroy(ClusterDestroy { name }), &operation).await
         }
+        ClusterVerb::Queue(verb) => queue(&Master::connect(connection).await?, verb).await,
+        ClusterVerb::Backup(flags) => backup_store::run(&Master::connect(connection).await?, &flags).await,
         ClusterVerb::ClientCert(verb) => client_cert::run(connection, verb).await,
     }
 }
@@ -64,6 +66,34 @@ pub(super) async fn run(connection: &ConnectionFlags, verb: ClusterVerb) -> Resu
 /// Asks for the cluster.
 pub(super) async fn get(master: &Master) -> Result<ClusterInfo, Failure> {
     Ok(answer(master.queries().get_cluster(GetClusterRequest {})).await?)
+}
+
+/// Asks the master, and where this host has none, the facts that its node daemon keeps.
+async fn master_name(connection: &ConnectionFlags) -> Result<String, Failure> {
+    let asked = match Master::connect(connection).await {
+        Ok(master) => get(&master).await.map(|cluster| cluster.master),
+        Err(failure) => Err(failure),
+    };
+    match asked {
+        Err(Failure::Unreachable(why)) => master_by_facts(connection).ok_or(Failure::Unreachable(why)),
+        asked => asked,
+    }
+}
+
+async fn queue(master: &Master, verb: QueueVerb) -> Result<(), Failure> {
+    let nothing = SetQueueRequest::default();
+    let (change, AsJson { json }) = match verb {
+        QueueVerb::Drain(output) => (Some(SetQueueRequest { drained: Some(true), ..nothing }), output),
+        QueueVerb::Undrain(output) => (Some(SetQueueRequest { drained: Some(false), ..nothing }), output),
+        QueueVerb::Pause(output) => (Some(SetQueueRequest { paused: Some(true), ..nothing }), output),
+        QueueVerb::Resume(output) => (Some(SetQueueRequest { paused: Some(false), ..nothing }), output),
+        QueueVerb::Info(output) => (None, output),
+    };
+    let queue = match change {
+        Some(change) => answer(master.jobs().set_queue(change)).await?,
+        None => answer(master.jobs().get_queue(GetQueueRequest {})).await?,
+    };
+    if json { print_json(&render::queue_json(&queue)) } else { print(&render::queue_text(&queue)) }
 }
 
 async fn verify(master: &Master, as_json: bool) -> Result<(), Failure> {

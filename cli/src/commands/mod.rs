@@ -1,6 +1,7 @@
 //! What each verb does: a file for each group, and what operations have in common.
 
 mod backup;
+mod backup_store;
 mod client_cert;
 mod cluster;
 mod confirm;
@@ -12,18 +13,20 @@ mod operation;
 
 use crate::{
     args::{CommandLine, Group},
+    client::naming_the_master,
     exit::Failure,
 };
 
 /// Carries out a command line.
 pub(crate) async fn run(line: CommandLine) -> Result<(), Failure> {
     let CommandLine { connection, group } = line;
-    match group {
+    let done = match group {
         Group::Cluster(verb) => cluster::run(&connection, verb).await,
         Group::Node(verb) => node::run(&connection, verb).await,
         Group::Instance(verb) => instance::run(&connection, verb).await,
         Group::Backup(verb) => backup::run(&connection, verb).await,
         Group::Job(verb) => job::run(&connection, verb).await,
         Group::Hooks(verb) => hooks::run(&connection, verb).await,
-    }
+    };
+    done.map_err(|failure| naming_the_master(failure, &connection))
 }

@@ -5,6 +5,7 @@ use serde_json::json;
 
 use crate::{
     args::OperationFlags,
+    callback::parent_job,
     client::{Master, answer},
     exit::Failure,
     follow::{Away, Patience, connection_lost, follow},
@@ -78,6 +79,10 @@ pub(super) async fn submit(
         reason: flags.reason.clone().unwrap_or_default(),
         dry_run: flags.dry_run,
         request_id: uuid::Uuid::new_v4().to_string(),
+        depends: flags.depend.iter().map(Into::into).collect(),
+        priority: flags.priority.map_or(0, |priority| i32::from(priority.value())),
+        parent_job: parent_job()?.unwrap_or_default(),
+        will_wait: !flags.submit,
     };
     let mut away = Away::default();
     loop {

@@ -1,13 +1,43 @@
 //! The cluster, its clients and the findings of a check.
 
-use muster_proto::v1::{ClientInfo, ClusterInfo, HookPolicy, VerifyFinding, VerifyResponse};
+use muster_proto::v1::{ClientInfo, ClusterInfo, HookPolicy, QueueInfo, VerifyFinding, VerifyResponse};
 use serde_json::{Value as Json, json};
 
 use super::{
-    fields::{Field, Value, field},
+    fields::{Field, Value, field, whole_object, whole_text},
     text::{counted, duration, rfc3339, visible_line},
     words,
 };
+
+/// What is told of the queue.
+const QUEUE_FIELDS: &[Field<QueueInfo>] = &[
+    field("drained", "Drained", |queue: &QueueInfo| Value::Bool(queue.drained)),
+    field("paused", "Paused", |queue: &QueueInfo| Value::Bool(queue.paused)),
+    field("waiting", "Waiting", |queue: &QueueInfo| Value::number(queue.waiting)),
+    field("waiting_max", "WaitingMax", |queue: &QueueInfo| Value::number(queue.waiting_max)),
+    field("running", "Running", |queue: &QueueInfo| Value::number(queue.running)),
+    field("running_max", "RunningMax", |queue: &QueueInfo| Value::number(queue.running_max)),
+    field("blocked", "Blocked", |queue: &QueueInfo| Value::number(queue.blocked)),
+    field("ended", "Ended", |queue: &QueueInfo| Value::number(queue.ended)),
+    field("archived", "Archived", |queue: &QueueInfo| Value::number(queue.archived)),
+];
+
+/// The queue as JSON.
+pub(crate) fn queue_json(queue: &QueueInfo) -> Json {
+    Json::Object(whole_object(QUEUE_FIELDS, queue))
+}
+
+/// The queue for people.
+pub(crate) fn queue_text(queue: &QueueInfo) -> String {
+    let mut text = format!("Queue\n{}", whole_text(QUEUE_FIELDS, queue));
+    if queue.drained {
+        text += "No job is taken: gnt-cluster queue undrain ends that.\n";
+    }
+    if queue.paused {
+        text += "No job that waits is started: gnt-cluster queue resume ends that.\n";
+    }
+    text
+}
 
 /// The cluster as JSON.
 pub(crate) fn cluster_json(cluster: &ClusterInfo) -> Json {

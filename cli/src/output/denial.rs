@@ -4,6 +4,7 @@
 use muster_proto::v1::{Captured, ErrorKind, Job, JobError, JobStatus, Objection, ScriptResult};
 
 use super::{
+    jobs::blocked_text,
     scripts::outcome_text,
     text::{captured, duration, is_cut, visible, visible_line},
 };
@@ -31,13 +32,14 @@ pub(crate) fn end_text(job: &Job) -> String {
     if !succeeded(job) {
         match &job.error {
             Some(error) => text += &error_text(job, error),
+            None if job.killed => text += &killed_text(job),
             None if job.status() == JobStatus::Canceled => {
                 text += &format!("error: job {} was canceled\n", job.id);
             }
             None => text += &format!("error: job {} failed\n", job.id),
         }
     }
-    for undo in &job.failed_undos {
+    for undo in job.failed_undos.iter().filter(|undo| !undo.made_good) {
         text += &format!(
             "error: could not undo {:?} on {}: {}; see gnt-cluster verify\n",
             undo.step,
@@ -46,6 +48,20 @@ pub(crate) fn end_text(job: &Job) -> String {
         );
     }
     text
+}
+
+/// What a kill left of a job.
+fn killed_text(job: &Job) -> String {
+    let id = job.id;
+    let stays = if job.committed { "; what the operation did stays" } else { "" };
+    let Some(call) = &job.blocked else { return format!("error: job {id} was killed{stays}\n") };
+    let place = if call.node.is_empty() { "it" } else { &call.node };
+    format!(
+        "error: job {id} was killed, and is blocked: nobody confirmed the end of: {}; it holds {} until {place} answers or \
+         `gnt-job repair {id}` gives it up\n",
+        visible_line(&blocked_text(call)),
+        call.locks.join(", "),
+    )
 }
 
 fn error_text(job: &Job, error: &JobError) -> String {
@@ -124,7 +140,7 @@ fn stream_text(name: &str, output: &Captured, node: &str) -> String {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use muster_proto::v1::{FailedUndo, ScriptOutcome, script_outcome::Kind};
+    use muster_proto::v1::{BlockedCall, FailedUndo, ScriptOutcome, script_outcome::Kind};
 
     use super::*;
 
@@ -224,12 +240,41 @@ error: job 17: denied by hooks on node1, node2
         assert_eq!(end(JobStatus::Canceled, None), "error: job 5 was canceled\n");
         let refused = Some((ErrorKind::Refused, "no node \"node9\""));
         assert_eq!(end(JobStatus::Error, refused), "error: job 5 was refused: no node \"node9\"\n");
-        let undo = FailedUndo { step: "create sda".into(), node: "node2".into(), error: "disk full".into() };
-        let job =
-            Job { id: 5, status: JobStatus::Success.into(), failed_undos: vec![undo], ..Job::default() };
+        let undo = FailedUndo {
+            step: "create sda".into(),
+            node: "node2".into(),
+            error: "disk full".into(),
+            made_good: false,
+        };
+        let good = FailedUndo { made_good: true, ..undo.clone() };
+        let job = Job {
+            id: 5,
+            status: JobStatus::Success.into(),
+            failed_undos: vec![undo, good],
+            ..Job::default()
+        };
         assert_eq!(
             end_text(&job),
             "error: could not undo \"create sda\" on node2: disk full; see gnt-cluster verify\n"
+        );
+    }
+
+    #[test]
+    fn a_killed_jobs_end_says_so_and_what_stays() {
+        let killed = Job { id: 5, status: JobStatus::Canceled.into(), killed: true, ..Job::default() };
+        assert_eq!(end_text(&killed), "error: job 5 was killed\n");
+        let committed = Job { committed: true, ..killed.clone() };
+        assert_eq!(end_text(&committed), "error: job 5 was killed; what the operation did stays\n");
+        let call = BlockedCall {
+            step: "stop guest web1".into(),
+            node: "node2".into(),
+            locks: vec!["instance:web1".into(), "node:node2".into()],
+        };
+        let blocked = Job { blocked: Some(call), ..killed };
+        assert_eq!(
+            end_text(&blocked),
+            "error: job 5 was killed, and is blocked: nobody confirmed the end of: stop guest web1 on node2; it holds \
+             instance:web1, node:node2 until node2 answers or `gnt-job repair 5` gives it up\n"
         );
     }
 }

@@ -48,6 +48,9 @@ pub(crate) const FIELDS: &[Field<InstanceInfo>] = &[
     field("mac", "MAC_address", |instance: &InstanceInfo| Value::text(&instance.mac)),
     field("ctime", "CTime", |instance: &InstanceInfo| Value::Time(instance.created_ms)),
     field("age", "Age", |instance: &InstanceInfo| instance.state_age_ms.map_or(Value::Unknown, Value::Span)),
+    field("blocked", "Blocked", |instance: &InstanceInfo| {
+        Value::optional(instance.blocked_by, Value::number)
+    }),
     alias("be/memory", "ConfigMaxMem", |instance: &InstanceInfo| Value::Size(instance.memory_mib)),
     alias("be/maxmem", "ConfigMaxMem", |instance: &InstanceInfo| Value::Size(instance.memory_mib)),
     alias("be/vcpus", "ConfigVCPUs", |instance: &InstanceInfo| Value::number(instance.vcpus)),

@@ -5,7 +5,7 @@ use muster_proto::v1::{Job, NodeReport, Timings};
 use super::{
     denial::{end_text, script_text},
     fields::whole_text,
-    jobs::FIELDS,
+    jobs::{FIELDS, place_text},
     list::Columns,
     scripts::outcome_cell,
     text::{duration, rfc3339, visible, visible_line},
@@ -21,6 +21,7 @@ pub(crate) fn render(job: &Job, verbose: bool) -> String {
             text += &format!("  {:<12} {}\n", format!("{phase} nodes:"), nodes.join(", "));
         }
     }
+    text += &undos(job);
     for (phase, reports) in [("pre", &job.pre), ("post", &job.post)] {
         if !reports.is_empty() {
             text += &format!("\n  {phase} hooks\n{}", indented(&matrix(reports), 4));
@@ -46,6 +47,25 @@ pub(crate) fn render(job: &Job, verbose: bool) -> String {
             rfc3339(line.time_ms),
             words::level(line.level()),
             visible_line(&line.text)
+        );
+    }
+    text
+}
+
+/// What could not be undone, and whether it was made good since; the locks of a blocked job.
+fn undos(job: &Job) -> String {
+    let mut text = String::new();
+    if let Some(call) = &job.blocked {
+        text += &format!("  {:<12} {}\n", "holds:", call.locks.join(", "));
+    }
+    for undo in &job.failed_undos {
+        let state = if undo.made_good { "made good since" } else { "not undone" };
+        let place = place_text(&undo.step, &undo.node);
+        text += &format!(
+            "  {:<12} {} ({state}): {}\n",
+            "failed undo:",
+            visible_line(&place),
+            visible_line(&undo.error)
         );
     }
     text
@@ -144,7 +164,8 @@ fn indented(text: &str, blanks: usize) -> String {
 #[cfg(test)]
 mod tests {
     use muster_proto::v1::{
-        HookResult, JobStatus, LogLine, ScriptResult, SkipReason, SkippedEntry, script_outcome::Kind,
+        BlockedCall, FailedUndo, HookResult, JobStatus, LogLine, ScriptResult, SkipReason, SkippedEntry,
+        script_outcome::Kind,
     };
 
     use super::*;
@@ -191,6 +212,18 @@ mod tests {
             pre_nodes: vec!["node1".into(), "node2".into(), "node3".into()],
             timings: Some(Timings { locks_ms: Some(0), pre_ms: Some(41), ..Timings::default() }),
             log: vec![LogLine { time_ms: 1_500, level: 3, text: "node node3 could not be reached".into() }],
+            committed: true,
+            blocked: Some(BlockedCall {
+                step: "stop guest web1".into(),
+                node: "node2".into(),
+                locks: vec!["instance:web1".into()],
+            }),
+            failed_undos: vec![FailedUndo {
+                step: "start guest web1 on node2".into(),
+                node: "node2".into(),
+                error: "silent".into(),
+                made_good: true,
+            }],
             env: [("GANETI_CLUSTER".to_owned(), "dev".to_owned())].into(),
             ..Job::default()
         }
@@ -211,9 +244,18 @@ Job 17
   end_ts:      1970-01-01T00:00:02Z
   phase:       done
   waiting_for: -
+  priority:    0
+  depends:     -
+  parent:      -
+  killed:      N
+  committed:   Y
+  blocked:     stop guest web1 on node2
+  archived:    N
   error:       -
   timings:     locks 0 ms, pre hooks 41 ms
   pre nodes:   node1, node2, node3
+  holds:       instance:web1
+  failed undo: start guest web1 on node2 (made good since): silent
 
   pre hooks
     Node   Time   10-check   20-b            Remark

@@ -1,6 +1,6 @@
 //! Jobs in listings and in JSON.
 
-use muster_proto::v1::{Job, LogLine};
+use muster_proto::v1::{BlockedCall, Dependency, Job, LogLine};
 use serde_json::{Value as Json, json};
 
 use super::{
@@ -29,8 +29,54 @@ pub(crate) const FIELDS: &[Field<Job>] = &[
     field("end_ts", "End", |job: &Job| Value::optional(job.ended_ms, Value::Time)),
     field("phase", "Phase", |job: &Job| Value::text(&job.phase)),
     field("waiting_for", "WaitingFor", |job: &Job| Value::text(&job.waiting_for)),
+    field("priority", "Priority", |job: &Job| Value::number(job.priority)),
+    field("depends", "Depends", depends),
+    field("parent", "Parent", |job: &Job| match job.parent_job {
+        0 => Value::Absent,
+        parent => Value::number(parent),
+    }),
+    field("killed", "Killed", |job: &Job| Value::Bool(job.killed)),
+    field("committed", "Committed", |job: &Job| Value::Bool(job.committed)),
+    field("blocked", "Blocked", blocked),
+    field("archived", "Archived", |job: &Job| Value::Bool(job.archived)),
     field("error", "Error", error),
 ];
+
+/// For example `12:success 13:error,canceled`.
+fn depends(job: &Job) -> Value {
+    if job.depends.is_empty() {
+        return Value::Parts("-".to_owned(), json!([]));
+    }
+    let states = |dependency: &Dependency| -> Vec<&str> { dependency.endings().map(words::ending).collect() };
+    let texts: Vec<String> = job
+        .depends
+        .iter()
+        .map(|dependency| format!("{}:{}", dependency.job, states(dependency).join(",")))
+        .collect();
+    let whole: Vec<Json> = job
+        .depends
+        .iter()
+        .map(|dependency| json!({ "job": dependency.job, "states": states(dependency) }))
+        .collect();
+    Value::Parts(texts.join(" "), Json::Array(whole))
+}
+
+fn blocked(job: &Job) -> Value {
+    job.blocked.as_ref().map_or(Value::Absent, |call| {
+        let whole = json!({ "step": call.step, "node": call.node, "locks": call.locks });
+        Value::Parts(blocked_text(call), whole)
+    })
+}
+
+/// For example `stop guest web1 on node2`.
+pub(crate) fn blocked_text(call: &BlockedCall) -> String {
+    place_text(&call.step, &call.node)
+}
+
+/// A call and where it goes; its own words may name the node already.
+pub(crate) fn place_text(step: &str, node: &str) -> String {
+    if node.is_empty() || step.contains(node) { step.to_owned() } else { format!("{step} on {node}") }
+}
 
 fn error(job: &Job) -> Value {
     job.error.as_ref().map_or(Value::Absent, |error| {
@@ -62,7 +108,7 @@ pub(crate) fn job_json(job: &Job) -> Json {
             "post_ms": timings.post_ms,
         },
         "failed_undos": job.failed_undos.iter().map(|undo| json!({
-            "step": undo.step, "node": undo.node, "error": undo.error,
+            "step": undo.step, "node": undo.node, "error": undo.error, "made_good": undo.made_good,
         })).collect::<Vec<_>>(),
         "result": job.result,
         "env": job.env,
@@ -86,7 +132,7 @@ pub(crate) fn result_text(job: &Job) -> String {
 
 #[cfg(test)]
 mod tests {
-    use muster_proto::v1::{ErrorKind, JobError, Timings};
+    use muster_proto::v1::{ErrorKind, FailedUndo, JobError, Timings};
 
     use super::*;
     use crate::output::denial::tests::denied;
@@ -115,6 +161,38 @@ mod tests {
         assert_eq!(value["timings"]["pre_ms"], json!(41));
         assert_eq!(value["timings"]["post_ms"], Json::Null);
         assert_eq!(value["log"][0], json!({"time": "1970-01-01T00:00:00Z", "level": "warning", "text": "w"}));
+    }
+
+    #[test]
+    fn a_killed_and_blocked_job_in_json() {
+        let call = BlockedCall {
+            step: "stop guest web1".to_owned(),
+            node: "node2".to_owned(),
+            locks: vec!["instance:web1".to_owned()],
+        };
+        let job = Job {
+            status: 5,
+            killed: true,
+            blocked: Some(call),
+            depends: vec![Dependency { job: 12, endings: vec![1, 3] }],
+            priority: -20,
+            parent_job: 7,
+            failed_undos: vec![FailedUndo { made_good: true, ..FailedUndo::default() }],
+            ..Job::default()
+        };
+        let value = job_json(&job);
+        assert_eq!((&value["killed"], &value["committed"]), (&json!(true), &json!(false)));
+        assert_eq!(
+            value["blocked"],
+            json!({"step": "stop guest web1", "node": "node2", "locks": ["instance:web1"]})
+        );
+        assert_eq!(value["depends"], json!([{"job": 12, "states": ["success", "canceled"]}]));
+        assert_eq!((&value["priority"], &value["parent"]), (&json!(-20), &json!(7)));
+        assert_eq!(value["failed_undos"][0]["made_good"], json!(true));
+        let value = job_json(&Job::default());
+        assert_eq!((&value["killed"], &value["archived"]), (&json!(false), &json!(false)));
+        assert_eq!((&value["blocked"], &value["parent"]), (&Json::Null, &Json::Null));
+        assert_eq!(value["depends"], json!([]));
     }
 
     #[test]

@@ -45,6 +45,7 @@ pub(crate) const FIELDS: &[Field<NodeInfo>] = &[
     field("not_reached", "NotReached", |node: &NodeInfo| {
         Value::text(node.not_reached.as_deref().unwrap_or_default())
     }),
+    field("blocked", "Blocked", |node: &NodeInfo| Value::optional(node.blocked_by, Value::number)),
     alias("address", "PrimaryIP", |node: &NodeInfo| Value::text(&node.primary_ip)),
 ];
 

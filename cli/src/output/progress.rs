@@ -92,7 +92,7 @@ impl Progress {
             return None;
         }
         match JobStatus::try_from(status).unwrap_or(JobStatus::Unspecified) {
-            JobStatus::Waiting => Some("waiting for locks held by other jobs".to_owned()),
+            JobStatus::Waiting => Some("waiting; `gnt-job info` says for what".to_owned()),
             JobStatus::Canceling => Some("canceling".to_owned()),
             // Queued and running go without saying; the end is told with the result.
             JobStatus::Unspecified
@@ -222,7 +222,7 @@ mod tests {
         assert_eq!(
             told,
             [
-                "waiting for locks held by other jobs",
+                "waiting; `gnt-job info` says for what",
                 "warning: node node3 could not be reached: \\u{7}",
                 "pre hooks: 3 nodes, 5 scripts, 41 ms",
                 "node2: copy sda",

@@ -1,7 +1,7 @@
 //! The words for the protocol's enums; the same in text and JSON.
 
 use muster_proto::v1::{
-    AllowDeny, ErrorKind, ExitCodes, HookPhase, JobStatus, LogLevel, OnError, RunState, SkipReason,
+    AllowDeny, ErrorKind, ExitCodes, HookPhase, JobEnding, JobStatus, LogLevel, OnError, RunState, SkipReason,
 };
 
 /// A job's status; a contract.
@@ -15,6 +15,16 @@ pub(crate) fn status(status: JobStatus) -> &'static str {
         JobStatus::Canceled => "canceled",
         JobStatus::Success => "success",
         JobStatus::Error => "error",
+    }
+}
+
+/// How a job ended, for those that depend on it.
+pub(crate) fn ending(ending: JobEnding) -> &'static str {
+    match ending {
+        JobEnding::Unspecified => "?",
+        JobEnding::Success => "success",
+        JobEnding::Error => "error",
+        JobEnding::Canceled => "canceled",
     }
 }
 

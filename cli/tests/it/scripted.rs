@@ -28,6 +28,14 @@ pub(crate) struct Script {
     pub(crate) stop_after: Option<usize>,
     /// How often a job was followed.
     pub(crate) follows: u32,
+    /// The job whose script followed last; 0 for none.
+    pub(crate) follower: u64,
+    /// The requests to archive jobs that arrived.
+    pub(crate) archives: Vec<v1::ArchiveJobsRequest>,
+    /// What they are answered.
+    pub(crate) archived: v1::ArchiveJobsResponse,
+    /// The queue.
+    pub(crate) queue: v1::QueueInfo,
     /// Instances.
     pub(crate) instances: Vec<v1::InstanceInfo>,
     /// Set on a master that holds the office no more.
@@ -133,7 +141,9 @@ impl job_service_server::JobService for Service {
         let (story, stop_after) = {
             let mut script = self.0.lock().unwrap();
             script.follows += 1;
-            let index = usize::try_from(request.into_inner().id).unwrap() - 1;
+            let v1::FollowJobRequest { id, parent_job } = request.into_inner();
+            script.follower = parent_job;
+            let index = usize::try_from(id).unwrap() - 1;
             let story = script
                 .stories
                 .get(index)
@@ -176,6 +186,30 @@ impl job_service_server::JobService for Service {
         _: Request<v1::CancelJobRequest>,
     ) -> Result<Response<v1::CancelJobResponse>, Status> {
         Err(Status::not_found("there is no such job"))
+    }
+
+    async fn archive_jobs(
+        &self,
+        request: Request<v1::ArchiveJobsRequest>,
+    ) -> Result<Response<v1::ArchiveJobsResponse>, Status> {
+        let mut script = self.0.lock().unwrap();
+        script.archives.push(request.into_inner());
+        Ok(Response::new(script.archived.clone()))
+    }
+
+    async fn get_queue(&self, _: Request<v1::GetQueueRequest>) -> Result<Response<v1::QueueInfo>, Status> {
+        Ok(Response::new(self.0.lock().unwrap().queue))
+    }
+
+    async fn set_queue(
+        &self,
+        request: Request<v1::SetQueueRequest>,
+    ) -> Result<Response<v1::QueueInfo>, Status> {
+        let v1::SetQueueRequest { drained, paused } = request.into_inner();
+        let mut script = self.0.lock().unwrap();
+        script.queue.drained = drained.unwrap_or(script.queue.drained);
+        script.queue.paused = paused.unwrap_or(script.queue.paused);
+        Ok(Response::new(script.queue))
     }
 }
 

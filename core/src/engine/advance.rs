@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use super::{
-    Effect, Engine, ErrorKind, Input, Job, JobError, Level, LogEntry, Now, Outcome, Phase, RUNNING_MAX,
-    Submission,
+    CallId, Effect, Engine, ErrorKind, Input, Job, JobError, Level, LogEntry, Now, Outcome, PRE_ATTEMPTS_MAX,
+    Phase, RUNNING_MAX, Submission,
 };
 use crate::{
     hooks::{self, NodeAnswer},
@@ -16,19 +16,22 @@ use crate::{
 impl Engine {
     pub(super) fn submit(&mut self, submission: Submission, now: Now) {
         let id = submission.id;
-        let locks = submission.op.locks();
         let before = self.jobs.insert(id, Job::new(submission));
         assert!(before.is_none(), "job {id} is submitted twice");
         self.active += 1;
-        self.waiting_since.insert(id, now.mono_ms);
-        self.locks.request(id, locks);
         self.touch(id);
+        self.look_at_dependencies(id, now);
     }
 
     /// Gives locks to those whose turn it is, and begins their jobs; a job that ends at once frees its own again.
     pub(super) fn start_ready(&mut self, now: Now) {
         loop {
-            let running = self.locks.holders_count();
+            self.settle_dependents(now);
+            if self.paused {
+                return;
+            }
+            // Blocked jobs hold locks, but do nothing.
+            let running = self.locks.holders_count() - self.blocked.len();
             let granted = self.locks.grant(RUNNING_MAX.saturating_sub(running));
             if granted.is_empty() {
                 return;
@@ -86,7 +89,7 @@ impl Engine {
                 let nodes = prepared.nodes.pre.clone();
                 if !job.canceling {
                     self.mark_canceling(id, now);
-                    self.output.effects.push(Effect::EndJob { job: id, nodes });
+                    self.end_hooks(id, hooks::Phase::Pre, nodes);
                 }
             }
             Phase::Running { prepared, step, .. } => {
@@ -94,8 +97,11 @@ impl Engine {
                     self.mark_canceling(id, now);
                 }
             }
-            Phase::Cleaning { .. } | Phase::PostHooks { .. } | Phase::Undoing { .. } | Phase::Done { .. } => {
-            }
+            Phase::Cleaning { .. }
+            | Phase::PostHooks { .. }
+            | Phase::Undoing { .. }
+            | Phase::Blocked { .. }
+            | Phase::Done { .. } => {}
         }
     }
 
@@ -112,11 +118,22 @@ impl Engine {
                 Some(format!("job {id} is committed already: it can't be canceled any more"))
             }
             Phase::Undoing { .. } => Some(format!("job {id} is being undone already")),
-            Phase::Done { .. } => Some(format!("job {id} is over already")),
+            Phase::Blocked { .. } | Phase::Done { .. } => Some(format!("job {id} is over already")),
         }
     }
 
-    fn mark_canceling(&mut self, id: u64, now: Now) {
+    /// Ends the scripts of a phase; those that a node has not begun yet never begin.
+    pub(super) fn end_hooks(&mut self, id: u64, phase: hooks::Phase, nodes: Vec<NodeName>) {
+        let attempts = match phase {
+            hooks::Phase::Pre => PRE_ATTEMPTS_MAX,
+            hooks::Phase::Post => 1,
+        };
+        let step = super::hooks_phase::step_name(phase).to_owned();
+        let calls = (1..=attempts).map(|attempt| CallId { job: id, step: step.clone(), attempt }).collect();
+        self.output.effects.push(Effect::EndJob { job: id, nodes, calls });
+    }
+
+    pub(super) fn mark_canceling(&mut self, id: u64, now: Now) {
         let job = self.job_mut(id);
         job.canceling = true;
         job.log(now.wall_ms, Level::Info, LogEntry::Text("cancel asked for".to_owned()));
@@ -126,21 +143,36 @@ impl Engine {
     pub(super) fn finish(&mut self, id: u64, outcome: Outcome, prepared: Option<Box<Prepared>>, now: Now) {
         self.locks.release(id);
         self.awaited.remove(&id);
-        self.waiting_since.remove(&id);
-        self.active -= 1;
+        self.is_over(id, now);
         let job = self.job_mut(id);
         if let Outcome::Error(error) = &outcome {
             let text = format!("{}: {}", error.kind.as_str(), error.message);
             job.log(now.wall_ms, Level::Error, LogEntry::Text(text));
         }
-        job.ended_ms = Some(now.wall_ms);
         job.phase = Phase::Done { outcome, prepared };
-        let reports = job.pre.iter().chain(&job.post);
-        let silent = reports.filter(|report| matches!(report.answer, NodeAnswer::NotReached { .. }));
-        let nodes: BTreeSet<NodeName> = silent.map(|report| report.node.clone()).collect();
-        if !nodes.is_empty() {
-            // They may be back by now, and run the job's scripts still.
-            self.output.effects.push(Effect::EndJob { job: id, nodes: nodes.into_iter().collect() });
+        // They may be back by now, and run the job's scripts still.
+        for phase in [hooks::Phase::Pre, hooks::Phase::Post] {
+            let job = &self.jobs[&id];
+            let reports = match phase {
+                hooks::Phase::Pre => &job.pre,
+                hooks::Phase::Post => &job.post,
+            };
+            let silent =
+                reports.iter().filter(|report| matches!(report.answer, NodeAnswer::NotReached { .. }));
+            let nodes: BTreeSet<NodeName> = silent.map(|report| report.node.clone()).collect();
+            if !nodes.is_empty() {
+                self.end_hooks(id, phase, nodes.into_iter().collect());
+            }
+        }
+    }
+
+    /// The job is over for those who wait for it.
+    pub(super) fn is_over(&mut self, id: u64, now: Now) {
+        self.waiting_since.remove(&id);
+        if self.jobs[&id].ended_ms.is_none() {
+            self.active -= 1;
+            self.job_mut(id).ended_ms = Some(now.wall_ms);
+            self.dependents.job_is_over(id);
         }
     }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::{
     Awaited, CallId, Effect, Engine, ErrorKind, HooksCall, JobError, Level, LogEntry, Now, Outcome,
-    PRE_ATTEMPTS_MAX, Phase,
+    PRE_ATTEMPTS_MAX, Phase, recover::interrupted,
 };
 use crate::{
     hooks::{self, Class, ExitCodes, NodeAnswer, NodeReport, bound_output, fold_post, fold_pre},
@@ -88,7 +88,9 @@ impl Engine {
         match awaited.nodes.get_mut(&report.node) {
             Some(attempt) if *attempt == call.attempt => {
                 // R8: a run that its node lost track of is repeated, with the same environment.
-                if report.answer == NodeAnswer::Lost && *attempt < PRE_ATTEMPTS_MAX && call.step == "pre" {
+                let is_wanted = self.jobs.get(&call.job).is_some_and(|job| !job.interrupted_too_often());
+                let repeats = is_wanted && *attempt < PRE_ATTEMPTS_MAX && call.step == "pre";
+                if report.answer == NodeAnswer::Lost && repeats {
                     *attempt += 1;
                     let attempt = *attempt;
                     self.repeat_pre(call.job, &report.node, attempt);
@@ -151,6 +153,7 @@ impl Engine {
             | Phase::Running { .. }
             | Phase::Cleaning { .. }
             | Phase::Undoing { .. }
+            | Phase::Blocked { .. }
             | Phase::Done { .. }) => unreachable!("job {id} ends its hooks in {other:?}"),
         }
     }
@@ -160,6 +163,8 @@ impl Engine {
         let (canceled, dry_run) = (job.canceling, job.submission.dry_run);
         let error = if canceled {
             return self.finish(id, Outcome::Canceled, Some(prepared), now);
+        } else if job.interrupted_too_often() {
+            return self.finish(id, interrupted(), Some(prepared), now);
         } else if !verdict.objections.is_empty() {
             let nodes: std::collections::BTreeSet<&str> =
                 verdict.objections.iter().map(|objection| objection.node.as_str()).collect();

@@ -5,10 +5,15 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use super::{
+    INTERRUPTIONS_MAX,
+    queue::{Dependency, Ending, Priority},
+};
 use crate::{
     calls::{Call, Output},
     edit::Edit,
     hooks::{self, NodeReport, Objection},
+    locks::Locks,
     names::NodeName,
     ops::{Fresh, Op, Prepared},
 };
@@ -35,6 +40,25 @@ pub struct Submission {
     pub request_id: String,
     /// Drawn for this job.
     pub fresh: Fresh,
+    /// Jobs that must be over before this one starts.
+    #[serde(default)]
+    pub depends: Vec<Dependency>,
+    /// Its place among those that wait.
+    #[serde(default)]
+    pub priority: Priority,
+    /// The job whose script asks for this one.
+    #[serde(default)]
+    pub parent: Option<u64>,
+}
+
+impl Submission {
+    /// The names that the job locks.
+    pub fn locks(&self) -> Locks {
+        match &self.fresh.repair {
+            Some(repair) => repair.locks.clone(),
+            None => self.op.locks(),
+        }
+    }
 }
 
 /// The outcome's kind, stable for callers.
@@ -127,6 +151,14 @@ pub enum Phase {
         /// What the job then ends with.
         outcome: Outcome,
     },
+    /// Killed in step `step`, whose end the node has not confirmed: over for those who wait for it, but its locks are
+    /// held until the node answers, and its steps are undone then.
+    Blocked {
+        /// Computed once.
+        prepared: Box<Prepared>,
+        /// Index into the plan.
+        step: usize,
+    },
     /// Over.
     Done {
         /// How.
@@ -146,6 +178,7 @@ impl Phase {
             Phase::Cleaning { .. } => "cleanup",
             Phase::PostHooks { .. } => "post-hooks",
             Phase::Undoing { .. } => "undo",
+            Phase::Blocked { .. } => "blocked",
             Phase::Done { .. } => "done",
         }
     }
@@ -258,6 +291,15 @@ pub struct Job {
     pub result: BTreeMap<String, String>,
     /// How often the master was restarted in the present phase and step.
     pub interruptions: u32,
+    /// Its scripts and calls were told to end.
+    #[serde(default)]
+    pub killed: bool,
+    /// What it does is in the configuration, whatever became of it after.
+    #[serde(default)]
+    pub committed: bool,
+    /// The step whose undo was told to end by a kill.
+    #[serde(default)]
+    pub killed_undo: Option<usize>,
 }
 
 /// A job's status, as lists show it.
@@ -311,6 +353,9 @@ impl Job {
             extra_edits: Vec::new(),
             result: BTreeMap::new(),
             interruptions: 0,
+            killed: false,
+            committed: false,
+            killed_undo: None,
         }
     }
 
@@ -319,32 +364,50 @@ impl Job {
         self.submission.id
     }
 
-    /// Whether the job is over.
+    /// Whether the job is over, with nothing left to do and no lock held.
     pub fn done(&self) -> bool {
         matches!(self.phase, Phase::Done { .. })
     }
 
-    /// The status; `blocked` tells whether a waiting job waits for a lock.
-    pub fn status(&self, blocked: bool) -> Status {
+    /// Whether the job is over for those who wait for it: it is done, or was killed and is blocked.
+    pub fn over(&self) -> bool {
+        self.ending().is_some()
+    }
+
+    /// Whether the job has something to do: not when it is done, nor while it is blocked.
+    pub fn alive(&self) -> bool {
+        !matches!(self.phase, Phase::Done { .. } | Phase::Blocked { .. })
+    }
+
+    /// The call whose end a node has not confirmed, where the job is blocked.
+    pub fn blocked_call(&self) -> Option<&Call> {
         match &self.phase {
-            Phase::Done { outcome, .. } => match outcome {
-                Outcome::Success => Status::Success,
-                Outcome::Canceled => Status::Canceled,
-                Outcome::Error(_) => Status::Error,
-            },
-            Phase::Waiting if blocked => Status::Waiting,
-            Phase::Waiting => Status::Queued,
-            Phase::PreHooks { .. }
+            Phase::Blocked { prepared, step } => prepared.plan.steps.get(*step).map(|step| &step.call),
+            Phase::Waiting
+            | Phase::PreHooks { .. }
             | Phase::Running { .. }
             | Phase::Cleaning { .. }
             | Phase::PostHooks { .. }
-            | Phase::Undoing { .. } => {
+            | Phase::Undoing { .. }
+            | Phase::Done { .. } => None,
+        }
+    }
+
+    /// The status; `waits` tells whether a waiting job waits for more than a free slot.
+    pub fn status(&self, waits: bool) -> Status {
+        match self.ending() {
+            Some(Ending::Success) => Status::Success,
+            Some(Ending::Canceled) => Status::Canceled,
+            Some(Ending::Error) => Status::Error,
+            None if !matches!(self.phase, Phase::Waiting) => {
                 if self.canceling {
                     Status::Canceling
                 } else {
                     Status::Running
                 }
             }
+            None if waits => Status::Waiting,
+            None => Status::Queued,
         }
     }
 
@@ -356,9 +419,15 @@ impl Job {
             | Phase::Running { prepared, .. }
             | Phase::Cleaning { prepared, .. }
             | Phase::PostHooks { prepared }
-            | Phase::Undoing { prepared, .. } => Some(prepared),
+            | Phase::Undoing { prepared, .. }
+            | Phase::Blocked { prepared, .. } => Some(prepared),
             Phase::Done { prepared, .. } => prepared.as_deref(),
         }
+    }
+
+    /// Whether the master was restarted in the job's present place as often as is borne.
+    pub(super) fn interrupted_too_often(&self) -> bool {
+        self.interruptions >= INTERRUPTIONS_MAX
     }
 
     /// For example `INSTANCE_START(web1)`.

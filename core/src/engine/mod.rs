@@ -6,6 +6,8 @@
 //!    | cancel   | refused  | denied, R5      | failed, canceled     (final steps: forward only)
 //!    v          v          v canceled        v
 //!  Done(canceled|error) <--+----------- Undoing(i) ----> Done(error|canceled)
+//!                                           ^ the node answers, or an operator gives it up
+//!                       Running(i) --> Blocked(i)   killed, and the node confirms nothing within 20 s
 //! ```
 //!
 //! - Waiting: holds nothing. Granted its locks (first come first served by name, at most [`RUNNING_MAX`] jobs at once), it
@@ -18,6 +20,8 @@
 mod advance;
 mod hooks_phase;
 mod job;
+mod kill;
+mod queue;
 mod recover;
 mod steps;
 
@@ -27,6 +31,8 @@ pub use job::{
     ErrorKind, FailedUndo, Job, JobError, LOG_LINES_MAX, Level, LogEntry, LogLine, Outcome, Phase, Status,
     Submission, Timings,
 };
+
+pub use queue::{DEPENDS_MAX, Dependency, Ending, Priority, PriorityError, WaitReason};
 
 use crate::{
     calls::{Call, CallAnswer},
@@ -57,6 +63,13 @@ pub struct CallId {
     pub attempt: u32,
 }
 
+impl CallId {
+    /// Whether the call takes a step back.
+    pub fn is_undo(&self) -> bool {
+        self.step.starts_with("undo-")
+    }
+}
+
 impl std::fmt::Display for CallId {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}/{}/{}", self.job, self.step, self.attempt)
@@ -79,12 +92,16 @@ pub enum Input {
     Submit(Box<Submission>),
     /// A job is to stop.
     Cancel(u64),
+    /// A job is to stop now: its scripts and calls are ended on all nodes.
+    Kill(u64),
+    /// A blocked job's locks are given up: what it left undone is recorded, to be repaired.
+    GiveUp(u64),
     /// A node's part in a phase of hooks.
     HooksAnswered(CallId, NodeReport),
     /// A step's, an undo's or a job's cleanup's end.
     CallAnswered(CallId, CallAnswer),
-    /// Leftover cleanups are to be tried again.
-    RetryCleanups,
+    /// Leftover cleanups are to be tried again, and nodes that did not confirm the end of a call are to be asked again.
+    Retry,
 }
 
 /// What is to be done once the records of the same input are durable.
@@ -99,12 +116,34 @@ pub enum Effect {
         /// What, and where.
         call: Call,
     },
+    /// Have a node end what another job left going there, and carry a call out once that is confirmed; without
+    /// that the node counts as not reached.
+    ExecuteAfter {
+        /// Names it.
+        id: CallId,
+        /// What, and on which node.
+        call: Call,
+        /// The other job.
+        job: u64,
+        /// Its calls, which may not begin any more where they have not yet.
+        calls: Vec<CallId>,
+    },
     /// End what still runs for a job on these nodes.
     EndJob {
         /// The job.
         job: u64,
         /// Where.
         nodes: Vec<NodeName>,
+        /// Runs that may not begin any more, where they have not yet.
+        calls: Vec<CallId>,
+    },
+    /// End a call that was sent, and answer how it ended, within 20 s: with its own answer, as failed if it never began,
+    /// as not reached if nobody can tell.
+    StopCall {
+        /// Names it.
+        id: CallId,
+        /// What was asked for, and where.
+        call: Call,
     },
 }
 
@@ -182,6 +221,10 @@ pub struct Engine {
     /// Cleanups being tried outside of their job.
     retrying: BTreeSet<CleanupId>,
     active: usize,
+    paused: bool,
+    dependents: queue::Dependents,
+    /// Jobs that were killed and hold their locks until a node answers.
+    blocked: BTreeSet<u64>,
     /// Jobs with an undo that failed and was not made good since.
     undone: BTreeSet<u64>,
     /// Answers that came for calls no longer awaited.
@@ -201,6 +244,9 @@ impl Engine {
             waiting_since: BTreeMap::new(),
             retrying: BTreeSet::new(),
             active: 0,
+            paused: false,
+            dependents: queue::Dependents::default(),
+            blocked: BTreeSet::new(),
             undone: BTreeSet::new(),
             stale_answers: 0,
             output: Output::default(),
@@ -222,9 +268,32 @@ impl Engine {
         self.jobs.values()
     }
 
-    /// Jobs that are not over.
+    /// Jobs that have something to do: nodes end the runs of all others.
     pub fn alive(&self) -> impl Iterator<Item = u64> {
-        self.jobs.values().filter(|job| !job.done()).map(Job::id)
+        self.jobs.values().filter(|job| job.alive()).map(Job::id)
+    }
+
+    /// Jobs that hold locks until a node confirms the end of a call.
+    pub fn blocked(&self) -> impl Iterator<Item = &Job> {
+        self.blocked.iter().map(|id| &self.jobs[id])
+    }
+
+    /// Forgets a job that is done: its record is archived.
+    ///
+    /// # Errors
+    /// Why it is kept.
+    pub fn forget(&mut self, id: u64) -> Result<Job, String> {
+        let Some(job) = self.jobs.get(&id) else { return Err(format!("there is no job {id}")) };
+        if !job.over() {
+            return Err(format!("job {id} is not over"));
+        }
+        if !job.done() {
+            return Err(format!("job {id} holds its locks still: run `gnt-job repair {id}`"));
+        }
+        if self.undone.contains(&id) {
+            return Err(format!("job {id} left something undone: run `gnt-job repair {id}`"));
+        }
+        Ok(self.jobs.remove(&id).expect("just seen"))
     }
 
     /// Who holds and who waits.
@@ -257,9 +326,11 @@ impl Engine {
         match input {
             Input::Submit(submission) => self.submit(*submission, now),
             Input::Cancel(job) => self.cancel(job, now),
+            Input::Kill(job) => self.kill(job, now),
+            Input::GiveUp(job) => self.give_up(job, now),
             Input::HooksAnswered(call, report) => self.hooks_answered(&call, report, now),
             Input::CallAnswered(call, answer) => self.call_answered(&call, answer, now),
-            Input::RetryCleanups => self.retry_cleanups(),
+            Input::Retry => self.retry(),
         }
         self.start_ready(now);
         std::mem::take(&mut self.output)

@@ -11,31 +11,37 @@ use crate::{hooks, model::Cluster, names::NodeName, ops::StepKind};
 impl Engine {
     /// Rebuilds the engine. The calls that were going are sent again under the same ids: nodes answer those with the
     /// first answer, or join the run (HOOKS.md R8).
-    pub fn recover(local: NodeName, cluster: Option<Cluster>, jobs: Vec<Job>, now: Now) -> (Self, Output) {
+    pub fn recover(
+        local: NodeName,
+        cluster: Option<Cluster>,
+        jobs: Vec<Job>,
+        paused: bool,
+        now: Now,
+    ) -> (Self, Output) {
         let mut engine = Engine::new(local, cluster);
+        engine.paused = paused;
         for job in jobs {
             let id = job.id();
-            let (waiting, done) = (matches!(job.phase, Phase::Waiting), job.done());
-            let locks = job.submission.op.locks();
+            let (waiting, done, over) = (matches!(job.phase, Phase::Waiting), job.done(), job.over());
+            let (priority, locks) = (job.submission.priority.value(), job.submission.locks());
+            if matches!(job.phase, Phase::Blocked { .. }) {
+                engine.blocked.insert(id);
+            }
             if job.failed_undos.iter().any(|failed| !failed.made_good) {
                 engine.undone.insert(id);
             }
             engine.jobs.insert(id, job);
-            if !done {
-                engine.active += 1;
-                if !waiting {
-                    engine.locks.request(id, locks);
-                }
+            engine.active += usize::from(!over);
+            if !done && !waiting {
+                engine.locks.request(id, priority, locks);
             }
         }
         // Holders first: their locks never conflicted, so all are granted at once.
         engine.locks.grant(usize::MAX);
-        let alive: Vec<u64> = engine.alive().collect();
+        let alive: Vec<u64> = engine.jobs.values().filter(|job| !job.done()).map(Job::id).collect();
         for id in alive {
             if matches!(engine.jobs[&id].phase, Phase::Waiting) {
-                engine.waiting_since.insert(id, now.mono_ms);
-                let locks = engine.jobs[&id].submission.op.locks();
-                engine.locks.request(id, locks);
+                engine.look_at_dependencies(id, now);
             } else {
                 engine.resume(id, now);
             }
@@ -46,6 +52,9 @@ impl Engine {
     }
 
     fn resume(&mut self, id: u64, now: Now) {
+        if self.jobs[&id].is_being_stopped() {
+            return self.resume_kill(id, now);
+        }
         let job = self.job_mut(id);
         job.interruptions += 1;
         let count = job.interruptions;
@@ -54,21 +63,13 @@ impl Engine {
             job.phase.as_str()
         );
         job.log(now.wall_ms, Level::Warning, LogEntry::Text(text));
-        let too_often = count >= INTERRUPTIONS_MAX;
+        let too_often = job.interrupted_too_often();
         match job.phase.clone() {
-            Phase::PreHooks { prepared } => {
-                if too_often {
-                    self.output.effects.push(Effect::EndJob { job: id, nodes: prepared.nodes.pre.clone() });
-                    return self.finish(id, interrupted(), Some(prepared), now);
-                }
-                self.resume_hooks(id, &prepared, hooks::Phase::Pre, now);
-            }
+            Phase::PreHooks { prepared } => self.resume_hooks(id, &prepared, hooks::Phase::Pre, now),
             Phase::PostHooks { prepared } => {
                 if too_often {
-                    let text = "post hooks were interrupted too often: their results are unknown".to_owned();
+                    let text = "post hooks were interrupted too often: they are ended".to_owned();
                     self.job_mut(id).log(now.wall_ms, Level::Warning, LogEntry::Text(text));
-                    self.output.effects.push(Effect::EndJob { job: id, nodes: prepared.nodes.post.clone() });
-                    return self.finish(id, Outcome::Success, Some(prepared), now);
                 }
                 self.resume_hooks(id, &prepared, hooks::Phase::Post, now);
             }
@@ -89,19 +90,20 @@ impl Engine {
                     self.execute(CallId { job: id, step: format!("undo-{step}"), attempt: 1 }, undo, now);
                 }
             }
-            Phase::Waiting | Phase::Done { .. } => {}
+            Phase::Waiting | Phase::Blocked { .. } | Phase::Done { .. } => {}
         }
     }
 
-    /// Asks all nodes of the phase again by call id; what they had answered before was not recorded.
+    /// Asks all nodes of the phase again by call id; what they had answered before was not recorded. Where the job is
+    /// canceled, or was interrupted too often, the scripts are told to end too, and the job holds its locks until they have.
     fn resume_hooks(&mut self, id: u64, prepared: &crate::ops::Prepared, phase: hooks::Phase, now: Now) {
         let nodes = self.hook_nodes(prepared, phase);
         for node in &nodes {
             let call = self.hooks_call(id, prepared, phase, node, 1);
             self.output.effects.push(Effect::RunHooks(Box::new(call)));
         }
-        if self.jobs[&id].canceling {
-            self.output.effects.push(Effect::EndJob { job: id, nodes: nodes.clone() });
+        if self.jobs[&id].canceling || self.jobs[&id].interrupted_too_often() {
+            self.end_hooks(id, phase, nodes.clone());
         }
         let call = CallId { job: id, step: hooks_phase::step_name(phase).to_owned(), attempt: 1 };
         let attempts: BTreeMap<NodeName, u32> = nodes.into_iter().map(|node| (node, 1)).collect();
@@ -114,7 +116,8 @@ impl Engine {
     }
 }
 
-fn interrupted() -> Outcome {
+/// How a job ends that was interrupted too often.
+pub(super) fn interrupted() -> Outcome {
     Outcome::Error(JobError {
         kind: ErrorKind::Interrupted,
         message: format!("the master was restarted {INTERRUPTIONS_MAX} times in the same place"),

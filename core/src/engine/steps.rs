@@ -8,7 +8,7 @@ use crate::{
     edit::Edit,
     hooks,
     model::CleanupId,
-    ops::{Prepared, StepKind},
+    ops::{JobRepair, Op, Prepared, Step, StepKind},
 };
 
 /// Whether a final step, or one whose effect stays, is done or going: the job only goes forward.
@@ -49,7 +49,27 @@ impl Engine {
             call_id.job,
             Awaited { call: call_id.clone(), nodes: Default::default(), reports: Vec::new(), since_ms },
         );
-        self.output.effects.push(Effect::Execute { id: call_id, call });
+        let effect = match self.left_going(call_id.job, &call) {
+            Some((job, calls)) => Effect::ExecuteAfter { id: call_id, call, job, calls },
+            None => Effect::Execute { id: call_id, call },
+        };
+        self.output.effects.push(effect);
+    }
+
+    /// A repair's call comes after all that the repaired job asked the same node for: a step whose end nobody confirmed
+    /// may be going there still, and would undo the repair.
+    fn left_going(&self, id: u64, call: &calls::Call) -> Option<(u64, Vec<CallId>)> {
+        let (Op::JobRepair(JobRepair { job }), calls::Call::Node(..)) = (&self.jobs[&id].submission.op, call)
+        else {
+            return None;
+        };
+        let steps = self.jobs.get(job)?.prepared()?.plan.steps.iter().enumerate();
+        let is_undone = |step: &Step| matches!(&step.kind, StepKind::Undoable { undo } if undo == call);
+        let of = |step: String| CallId { job: *job, step, attempt: 1 };
+        let calls = steps
+            .filter(|(_, step)| is_undone(step))
+            .flat_map(|(index, _)| [of(index.to_string()), of(format!("undo-{index}"))]);
+        Some((*job, calls.collect()))
     }
 
     pub(super) fn call_answered(&mut self, call: &CallId, answer: CallAnswer, now: Now) {
@@ -75,6 +95,7 @@ impl Engine {
             Phase::Undoing { prepared, step, outcome } => {
                 self.undo_answered(call.job, prepared, step, outcome, answer, now);
             }
+            Phase::Blocked { prepared, step } => self.blocked_answered(call.job, prepared, step, answer, now),
             other @ (Phase::Waiting
             | Phase::PreHooks { .. }
             | Phase::PostHooks { .. }
@@ -93,6 +114,9 @@ impl Engine {
         answer: CallAnswer,
         now: Now,
     ) {
+        if self.jobs[&id].killed {
+            return self.killed_step_answered(id, prepared, step, answer, now);
+        }
         let going = &prepared.plan.steps[step];
         let text = going.call.text();
         let place = going.call.node().map(|node| format!(" on {node}")).unwrap_or_default();
@@ -145,6 +169,7 @@ impl Engine {
     fn commit(&mut self, id: u64, prepared: Box<Prepared>, outputs: &[calls::Output], now: Now) {
         let since_ms = self.awaited.remove(&id).map_or(now.mono_ms, |awaited| awaited.since_ms);
         let job = self.job_mut(id);
+        job.committed = true;
         if !prepared.plan.steps.is_empty() {
             job.timings.steps_ms = Some(now.mono_ms.saturating_sub(since_ms));
         }
@@ -161,6 +186,9 @@ impl Engine {
         if !edits.is_empty() {
             self.apply(edits);
         }
+        for call in &prepared.plan.settled {
+            self.settle(|failed| failed == call);
+        }
         self.run_cleanup(id, prepared, 0, now);
     }
 
@@ -169,6 +197,10 @@ impl Engine {
         for edit in edits {
             self.output.changes.config.insert(edit.touched());
             self.output.changes.edits.push(edit.clone());
+            if let Edit::NodeRemove { node } = &edit {
+                // Nobody will do it any more, and nobody needs it.
+                self.settle(|failed| failed.node() == Some(node));
+            }
             edit.apply(&mut self.cluster);
         }
         if let Some(cluster) = &mut self.cluster {
@@ -198,7 +230,7 @@ impl Engine {
     }
 
     /// A cleanup is done and forgotten, or stays recorded with its error until it is.
-    fn cleanup_answered(&mut self, id: CleanupId, answer: CallAnswer) {
+    pub(super) fn cleanup_answered(&mut self, id: CleanupId, answer: CallAnswer) {
         let Some(mut cleanup) = self.cluster.as_ref().and_then(|c| c.cleanups.get(&id)).cloned() else {
             return;
         };
@@ -214,8 +246,11 @@ impl Engine {
         self.apply(vec![edit]);
     }
 
-    /// Tries again what was left to destroy, outside of the jobs that left it.
-    pub(super) fn retry_cleanups(&mut self) {
+    /// Tries again what was left to destroy, outside of the jobs that left it, and asks again how killed calls ended.
+    pub(super) fn retry(&mut self) {
+        for id in self.blocked.clone() {
+            self.stop_call(id);
+        }
         let Some(cluster) = &self.cluster else { return };
         for (id, cleanup) in &cluster.cleanups {
             let in_job = self.jobs.get(&id.job).is_some_and(|job| !job.done());
@@ -301,8 +336,13 @@ impl Engine {
 
     /// A call that succeeded may have done what an earlier job's undo could not.
     fn make_good(&mut self, done: &calls::Call) {
+        self.settle(|failed| done.makes_good(failed));
+    }
+
+    /// Failed undos of this kind need not be done any more.
+    fn settle(&mut self, is_meant: impl Fn(&calls::Call) -> bool) {
         for id in self.undone.clone() {
-            let open = |failed: &FailedUndo| !failed.made_good && done.makes_good(&failed.call);
+            let open = |failed: &FailedUndo| !failed.made_good && is_meant(&failed.call);
             if !self.jobs[&id].failed_undos.iter().any(open) {
                 continue;
             }

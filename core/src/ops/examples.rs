@@ -197,6 +197,7 @@ pub fn fresh() -> Fresh {
         pending: None,
         new_cluster: None,
         now_ms: 1_800_000_000_000,
+        repair: None,
     }
 }
 

@@ -35,6 +35,7 @@ mod instance_modify;
 mod instance_remove;
 mod instance_shutdown;
 mod instance_start;
+mod job_repair;
 mod master_failover;
 mod mirror_add;
 mod mirror_remove;
@@ -139,6 +140,9 @@ pub struct Fresh {
     pub new_cluster: Option<Box<Cluster>>,
     /// Wall clock, ms since 1970.
     pub now_ms: u64,
+    /// What OP_JOB_REPAIR is about.
+    #[serde(default)]
+    pub repair: Option<Repair>,
 }
 
 /// How many uuids [`Fresh`] holds.
@@ -259,8 +263,10 @@ operations! {
     certificates_renew::CertificatesRenew,
     client_certificate_sign::ClientCertificateSign,
     client_certificate_revoke::ClientCertificateRevoke,
+    job_repair::JobRepair,
 }
 
 pub use cluster_modify::OnErrorChange;
 pub use common::{ImportSource, JobFacts, unused_directory_nearest, used_directories};
 pub use instance_modify::IpChange;
+pub use job_repair::Repair;

@@ -49,6 +49,9 @@ pub struct Plan {
     pub edits: Vec<Edit>,
     /// Recorded in the commit, done after it; with whether one try is enough.
     pub cleanups: Vec<(Call, bool)>,
+    /// Failed undos of other jobs that need not be done any more.
+    #[serde(default)]
+    pub settled: Vec<Call>,
 }
 
 impl Plan {

@@ -317,6 +317,7 @@ fn rows_without_hooks_run_none() {
         "OP_CERTIFICATES_RENEW",
         "OP_CLIENT_CERTIFICATE_SIGN",
         "OP_CLIENT_CERTIFICATE_REVOKE",
+        "OP_JOB_REPAIR",
     ];
     assert_eq!(without, expected);
     for (cluster, fresh, op) in all_examples() {

@@ -8,7 +8,7 @@ use muster_core::{
     edit::Touched,
     engine::{
         Changes, Effect, Engine, HooksCall, INTERRUPTIONS_MAX, Input, Job, Level, LogEntry, Now, Outcome,
-        Output, Phase, Submission,
+        Output, Phase, Priority, Submission,
     },
     hooks::{self, Captured, HookResult, NodeAnswer, NodeReport, NotReached, ScriptOutcome, ScriptResult},
     model::Cluster,
@@ -75,6 +75,9 @@ pub(crate) enum Interrupt {
     RestartOften,
     Cancel,
     CancelAndRestart,
+    /// The end of the call is asked for before the call itself arrives.
+    Kill,
+    KillAndRestart,
 }
 
 /// What a law wants to go wrong.
@@ -86,6 +89,10 @@ pub(crate) struct Faults {
     /// Each call is carried out twice, and each answer comes twice.
     pub(crate) twice: bool,
     pub(crate) dry_run: bool,
+    /// The job is killed when this step's call is to be made.
+    pub(crate) kill_at_step: Option<usize>,
+    /// So many times nobody can tell how a killed call ended.
+    pub(crate) mute_stops: u32,
     /// At this point of the run.
     pub(crate) interrupt: Option<(usize, Interrupt)>,
 }
@@ -104,6 +111,8 @@ pub(crate) struct Drive {
     pub(crate) cancel_refused: Option<String>,
     /// Whether the interruption was reached.
     pub(crate) interrupted: bool,
+    /// Whether the job was blocked.
+    pub(crate) blocked: bool,
     pending: VecDeque<Effect>,
     journal: BTreeMap<String, CallAnswer>,
     hook_journal: BTreeMap<(String, NodeName), NodeReport>,
@@ -126,6 +135,7 @@ impl Drive {
             calls: Vec::new(),
             cancel_refused: None,
             interrupted: false,
+            blocked: false,
             pending: VecDeque::new(),
             journal: BTreeMap::new(),
             hook_journal: BTreeMap::new(),
@@ -156,13 +166,43 @@ impl Drive {
             dry_run: self.faults.dry_run,
             request_id: String::new(),
             fresh,
+            depends: Vec::new(),
+            priority: Priority::default(),
+            parent: None,
         };
         self.handle(Input::Submit(Box::new(submission)));
     }
 
-    /// Performs effects until none is left.
+    /// Performs effects until none is left; asks again where a job is blocked.
     pub(crate) fn finish(&mut self) {
+        self.perform_all();
+        while self.job().over() && !self.job().done() {
+            assert_eq!(
+                self.engine.locks().holders().count(),
+                1,
+                "{}: a blocked job has its locks",
+                self.case.name
+            );
+            self.blocked = true;
+            self.handle(Input::Retry);
+            self.perform_all();
+        }
+        assert!(
+            self.job().done(),
+            "{}: nothing is left to do, and the job is in {:?}",
+            self.case.name,
+            self.job().phase
+        );
+        assert_eq!(self.engine.locks().holders().count(), 0, "{}: locks are left", self.case.name);
+    }
+
+    pub(crate) fn perform_all(&mut self) {
         while let Some(effect) = self.pending.pop_front() {
+            let step = self.faults.kill_at_step.map(|step| step.to_string());
+            if matches!(&effect, Effect::Execute { id, .. } if Some(&id.step) == step.as_ref()) {
+                self.faults.kill_at_step = None;
+                self.kill();
+            }
             // The input is recorded, its effect not performed.
             if self.point() {
                 continue;
@@ -177,13 +217,6 @@ impl Drive {
                 self.handle(input);
             }
         }
-        assert!(
-            self.job().done(),
-            "{}: nothing is left to do, and the job is in {:?}",
-            self.case.name,
-            self.job().phase
-        );
-        assert_eq!(self.engine.locks().holders().count(), 0, "{}: locks are left", self.case.name);
     }
 
     pub(crate) fn handle(&mut self, input: Input) {
@@ -240,7 +273,7 @@ impl Drive {
                 true
             }
             Some((at, Interrupt::RestartOften)) if at == point => {
-                (0..INTERRUPTIONS_MAX).for_each(|_| self.restart());
+                self.restart_often();
                 true
             }
             Some((at, Interrupt::Cancel)) if at == point => {
@@ -252,8 +285,29 @@ impl Drive {
                 self.restart();
                 true
             }
+            Some((at, Interrupt::Kill)) if at == point => {
+                let before = self.pending.len();
+                self.kill();
+                self.pending.rotate_left(before);
+                false
+            }
+            Some((at, Interrupt::KillAndRestart)) if at == point => {
+                self.kill();
+                self.restart();
+                true
+            }
             Some(_) | None => false,
         }
+    }
+
+    pub(crate) fn restart_often(&mut self) {
+        (0..INTERRUPTIONS_MAX).for_each(|_| self.restart());
+    }
+
+    fn kill(&mut self) {
+        self.interrupted = true;
+        self.cancel_refused = self.engine.kill_refused(JOB);
+        self.handle(Input::Kill(JOB));
     }
 
     fn cancel(&mut self) {
@@ -274,7 +328,7 @@ impl Drive {
             .map(|text| serde_json::from_str(text).expect("what was written can be read"))
             .collect();
         self.pending.clear();
-        let (engine, output) = Engine::recover(self.case.local.clone(), cluster, jobs, self.now);
+        let (engine, output) = Engine::recover(self.case.local.clone(), cluster, jobs, false, self.now);
         self.engine = engine;
         self.record(output);
     }
@@ -285,7 +339,7 @@ impl Drive {
                 let report = self.run_hooks(&call);
                 Some(Input::HooksAnswered(call.id, report))
             }
-            Effect::Execute { id, call } => {
+            Effect::Execute { id, call } | Effect::ExecuteAfter { id, call, .. } => {
                 self.calls.push((id.step.clone(), call.clone()));
                 let answer = match self.journal.get(&id.to_string()) {
                     Some(first) => first.clone(),
@@ -297,6 +351,19 @@ impl Drive {
             Effect::EndJob { job, .. } => {
                 self.ended.insert(job);
                 None
+            }
+            Effect::StopCall { id, .. } => {
+                if self.faults.mute_stops > 0 {
+                    self.faults.mute_stops -= 1;
+                    return Some(Input::CallAnswered(
+                        id,
+                        CallAnswer::NotReached("as the law wants".to_owned()),
+                    ));
+                }
+                // What never began never begins.
+                let withdrawn = || CallAnswer::Failed("it never began".to_owned());
+                let answer = self.journal.entry(id.to_string()).or_insert_with(withdrawn).clone();
+                Some(Input::CallAnswered(id, answer))
             }
         }
     }

@@ -1,7 +1,7 @@
 //! No script runs under a job that is over: who may run one still is told to end it.
 
 use muster_core::{
-    engine::{INTERRUPTIONS_MAX, Outcome},
+    engine::{ErrorKind, INTERRUPTIONS_MAX, Outcome},
     hooks::Phase,
 };
 
@@ -37,12 +37,34 @@ fn post_scripts_end_with_a_job_that_gives_them_up() {
                 break;
             }
             let job = drive.job();
-            let in_post = job.post.is_empty() && job.interruptions >= INTERRUPTIONS_MAX;
-            if in_post && *drive.outcome() == Outcome::Success && !drive.prepared().nodes.post.is_empty() {
+            let too_often = job.interruptions >= INTERRUPTIONS_MAX;
+            if too_often && *drive.outcome() == Outcome::Success && !drive.prepared().nodes.post.is_empty() {
                 assert!(drive.ended.contains(&JOB), "{} point {point}", case.name);
                 given_up += 1;
             }
         }
     }
     assert!(given_up > 20, "only {given_up}");
+}
+
+/// Found from outside: the next job's scripts ran beside those of the job that was given up.
+#[test]
+fn a_job_that_is_given_up_holds_its_locks_until_its_scripts_have_ended() {
+    let mut given_up = 0;
+    for case in cases() {
+        let mut drive = Drive::new(&case, Faults::default());
+        drive.submit(JOB, case.op.clone(), case.fresh.clone());
+        if drive.job().done() || drive.prepared().nodes.pre.is_empty() {
+            continue;
+        }
+        drive.restart_often();
+        assert!(!drive.job().over(), "{}: its scripts may still run", case.name);
+        assert_eq!(drive.engine.locks().holders().count(), 1, "{}", case.name);
+        drive.finish();
+        let Outcome::Error(error) = drive.outcome() else { panic!("{}: {:?}", case.name, drive.outcome()) };
+        assert_eq!(error.kind, ErrorKind::Interrupted);
+        drive.assert_unchanged();
+        given_up += 1;
+    }
+    assert!(given_up > 10, "only {given_up}");
 }

@@ -231,7 +231,7 @@ fn a_cleanup_that_fails_is_kept_and_tried_again() {
                 let kept = drive.engine.cluster().map_or(0, |cluster| cluster.cleanups.len());
                 let kept_else = plain.engine.cluster().map_or(0, |cluster| cluster.cleanups.len());
                 assert_eq!(kept - kept_else, usize::from(!once), "{} cleanup {index}", case.name);
-                drive.handle(Input::RetryCleanups);
+                drive.handle(Input::Retry);
                 drive.finish();
                 if !once {
                     assert_eq!(drive.world, plain.world, "{} cleanup {index}", case.name);

@@ -3,7 +3,9 @@
 mod cancel;
 mod drive;
 mod ended;
+mod kill;
 mod laws;
+mod queue;
 mod restart;
 mod undone;
 mod world;

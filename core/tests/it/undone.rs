@@ -2,7 +2,7 @@
 
 use muster_core::{
     calls::{Call, CallAnswer, NodeCall, Output},
-    engine::{Effect, Engine, Input, Now, Outcome, Phase, Submission},
+    engine::{Effect, Engine, Input, Now, Outcome, Phase, Priority, Submission},
     hooks::{HookResult, NodeAnswer, NodeReport},
     names::InstanceName,
     ops::{InstanceFailover, InstanceStart, Op, examples},
@@ -20,6 +20,9 @@ fn run(engine: &mut Engine, id: u64, op: Op, answer: impl Fn(&Call) -> CallAnswe
         dry_run: false,
         request_id: String::new(),
         fresh: examples::fresh(),
+        depends: Vec::new(),
+        priority: Priority::default(),
+        parent: None,
     };
     let mut calls = Vec::new();
     let mut effects = engine.handle(Input::Submit(Box::new(submission)), Now::default()).effects;
@@ -29,11 +32,11 @@ fn run(engine: &mut Engine, id: u64, op: Op, answer: impl Fn(&Call) -> CallAnswe
                 let answer = NodeAnswer::Answered(HookResult::default());
                 Input::HooksAnswered(call.id, NodeReport { node: call.node, answer, duration_ms: 1 })
             }
-            Effect::Execute { id, call } => {
+            Effect::Execute { id, call } | Effect::ExecuteAfter { id, call, .. } => {
                 calls.push(call.clone());
                 Input::CallAnswered(id, answer(&call))
             }
-            Effect::EndJob { .. } => continue,
+            Effect::EndJob { .. } | Effect::StopCall { .. } => continue,
         };
         effects.extend(engine.handle(input, Now::default()).effects);
     }
@@ -78,7 +81,8 @@ fn a_start_first_stops_the_guest_where_an_undo_left_it() {
 
     // The same after a restart of the master: the records say it.
     let jobs = engine.jobs().cloned().collect();
-    let (mut engine, _) = Engine::recover(old.clone(), engine.cluster().cloned(), jobs, Now::default());
+    let (mut engine, _) =
+        Engine::recover(old.clone(), engine.cluster().cloned(), jobs, false, Now::default());
     let calls = run(&mut engine, 3, start(), |_| done());
     let stop = calls
         .iter()

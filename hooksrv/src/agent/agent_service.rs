@@ -10,6 +10,10 @@ use muster_proto::{
 use tonic::{Request, Response, Status};
 
 use super::{Agent, Context, Events, Facts, Purpose, node_state};
+use crate::CallId;
+
+/// Calls that one request may withdraw: a phase of hooks is tried three times.
+const END_CALLS_MAX: usize = 16;
 
 /// Serves the agent.
 pub(super) struct AgentGrpc(pub(super) Arc<Agent>);
@@ -48,7 +52,12 @@ impl AgentService for AgentGrpc {
         let request = request.into_inner();
         // Not held while the runs end: that takes seconds, and nothing of this job begins meanwhile.
         drop(self.0.admit(&peer, Context::parse(request.context)?, Purpose::Act).await?);
-        let ended = self.0.end_job(request.job_id).await;
+        let calls = request.call_ids.iter().map(|id| CallId::parse(id)).collect::<Result<Vec<_>, _>>();
+        let calls = calls.map_err(|error| Status::invalid_argument(error.to_string()))?;
+        if calls.len() > END_CALLS_MAX {
+            return Err(Status::invalid_argument(format!("at most {END_CALLS_MAX} call ids are expected")));
+        }
+        let ended = self.0.end_job(request.job_id, &calls).await?;
         Ok(Response::new(v1::EndJobResponse { ended: u32::try_from(ended).unwrap_or(u32::MAX) }))
     }
 

@@ -8,7 +8,7 @@ use serde::{Serialize, de::DeserializeOwned};
 use tonic::service::Routes;
 
 use super::Agent;
-use crate::{CallError, CallRegistry};
+use crate::{CallError, CallId, CallRegistry};
 
 /// What a node daemon has beside hooks: its part of the node's state, its calls, its services.
 pub trait Backends: Send + Sync + 'static {
@@ -46,10 +46,22 @@ impl Backends for HooksOnly {
     }
 }
 
+/// What became of the runs that were told to end.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Ended {
+    /// How many were told to.
+    pub told: usize,
+    /// How many of the job still go on: some did not end within the limit.
+    pub left: usize,
+}
+
 /// Calls that run, by job: what the master may end.
 pub trait Runs: Send + Sync {
-    /// Ends all runs of a job and waits for it; the number of runs.
-    fn end_job(&self, job: u64) -> BoxFuture<'_, usize>;
+    /// Ends all runs of a job and waits for it, 10 s at most.
+    fn end_job(&self, job: u64) -> BoxFuture<'_, Ended>;
+
+    /// Sees to it that calls that were not begun here never begin, however late they arrive.
+    fn withdraw<'a>(&'a self, calls: &'a [CallId]) -> BoxFuture<'a, Result<(), CallError>>;
 
     /// Ends all runs of jobs that are not alive and waits for it; the number of runs.
     fn end_others(&self, alive_jobs: BTreeSet<u64>) -> BoxFuture<'_, usize>;
@@ -63,8 +75,20 @@ where
     E: Clone + Send + Sync + 'static,
     A: Clone + Serialize + DeserializeOwned + Send + Sync + 'static,
 {
-    fn end_job(&self, job: u64) -> BoxFuture<'_, usize> {
-        Box::pin(self.end_job(job))
+    fn end_job(&self, job: u64) -> BoxFuture<'_, Ended> {
+        Box::pin(async move {
+            let told = self.end_job(job).await;
+            Ended { told, left: self.runs_of(job) }
+        })
+    }
+
+    fn withdraw<'a>(&'a self, calls: &'a [CallId]) -> BoxFuture<'a, Result<(), CallError>> {
+        Box::pin(async move {
+            for call in calls {
+                self.withdraw_one(call).await?;
+            }
+            Ok(())
+        })
     }
 
     fn end_others(&self, alive_jobs: BTreeSet<u64>) -> BoxFuture<'_, usize> {

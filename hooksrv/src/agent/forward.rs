@@ -76,6 +76,6 @@ pub fn call_status(error: &CallError) -> Status {
     match error {
         CallError::OtherContent(_) => Status::already_exists(text),
         CallError::Unknown(_) => Status::not_found(text),
-        CallError::Journal(_) | CallError::Task(_) => Status::internal(text),
+        CallError::Journal(_) | CallError::Task(_) | CallError::Keeper(_) => Status::internal(text),
     }
 }

@@ -12,7 +12,7 @@ use std::{
 
 use muster_core::names::NodeName;
 use muster_proto::{
-    transport::{FileError, MODE_PRIVATE, write_atomic},
+    transport::{EPOCH_SEEN, FileError, MODE_PRIVATE, write_atomic},
     v1,
 };
 use serde::{Deserialize, Serialize};
@@ -121,7 +121,12 @@ pub enum Refusal {
 
 impl From<Refusal> for Status {
     fn from(refusal: Refusal) -> Status {
-        Status::failed_precondition(refusal.to_string())
+        let mut status = Status::failed_precondition(refusal.to_string());
+        if let Refusal::Over { seen, .. } = refusal {
+            // A master that starts over lost commits (`--accept-loss`) must know what to pass.
+            status.metadata_mut().insert(EPOCH_SEEN, seen.into());
+        }
+        status
     }
 }
 

@@ -22,6 +22,7 @@ mod enrolment;
 mod facts;
 mod files;
 mod forward;
+mod freeze;
 mod host;
 mod join;
 mod logging;
@@ -35,7 +36,9 @@ mod token;
 #[cfg(test)]
 mod tests;
 
-pub use backends::{Backends, HooksOnly, Runs};
+use freeze::FreezeWatch;
+
+pub use backends::{Backends, Ended, HooksOnly, Runs};
 pub use config::{CONFIG_FILE_DEFAULT, Config, ConfigError, PORT_DEFAULT};
 pub use credentials::{CredentialError, Credentials, Holder, Stored};
 pub use enrolment::{Enrolment, EnrolmentError};

@@ -21,9 +21,10 @@ use uuid::Uuid;
 
 use super::{
     Backends, Config, Context, CredentialError, Credentials, Enrolment, EnrolmentError, FactStore, Facts,
-    FactsError, Holder, Membership, MembershipError, Memberships, Purpose, Runs, files, join::NODE_DIR_MODE,
+    FactsError, FreezeWatch, Holder, Membership, MembershipError, Memberships, Purpose, Runs, files,
+    join::NODE_DIR_MODE,
 };
-use crate::CallError;
+use crate::{CallError, CallId};
 
 /// Everybody may pass through the state directory on the way to the facts.
 const STATE_DIR_MODE: u32 = 0o755;
@@ -107,7 +108,7 @@ pub struct Agent {
     /// begin after its runs were ended.
     turn: RwLock<()>,
     changes: watch::Sender<()>,
-    connections: Connections,
+    freezes: FreezeWatch,
     stopping: CancellationToken,
     _lock: NodeLock,
 }
@@ -193,7 +194,7 @@ impl Agent {
             calls_cluster: tokio::sync::Mutex::new(calls_cluster),
             turn: RwLock::new(()),
             changes: watch::Sender::new(()),
-            connections: Connections::default(),
+            freezes: FreezeWatch::new(Connections::default()),
             stopping,
             _lock: lock,
         })
@@ -238,7 +239,11 @@ impl Agent {
     }
 
     pub(super) fn connections(&self) -> &Connections {
-        &self.connections
+        self.freezes.connections()
+    }
+
+    pub(super) fn freezes(&self) -> &FreezeWatch {
+        &self.freezes
     }
 
     pub(super) fn enrolment_path(&self) -> PathBuf {
@@ -259,7 +264,8 @@ impl Agent {
     /// Takes or refuses a call (HOOKS.md R3). To be held until what the call does has begun.
     ///
     /// # Errors
-    /// FAILED_PRECONDITION by the rule of [`super::check`]; INTERNAL when the disk fails.
+    /// FAILED_PRECONDITION by the rule of [`super::check`]; INTERNAL when the disk fails; UNAVAILABLE when this daemon was
+    /// frozen and the caller must say hello first.
     pub async fn admit(
         self: &Arc<Self>,
         peer: &Peer,
@@ -291,7 +297,8 @@ impl Agent {
         if self.membership().is_none() {
             self.receive_visitor(context.cluster).await?;
         }
-        Ok(())
+        // Last, so that hardly any time is left for a freeze between this and what the call does.
+        self.freezes.check(peer.connection(), purpose)
     }
 
     /// A cluster that is being made counts its jobs from 1, as the one did whose making was denied before.
@@ -319,6 +326,7 @@ impl Agent {
         {
             let _turn = self.turn.write().await;
             self.check(peer, context, Purpose::Ask).await?;
+            self.freezes.greeted(peer.connection())?;
         }
         self.take_name(name).await?;
         // So that what watches for a master before this one ends.
@@ -341,9 +349,24 @@ impl Agent {
     }
 
     /// Ends all runs of a job; the number of runs.
-    pub(super) async fn end_job(&self, job: u64) -> usize {
-        let ends = self.runs.iter().map(|runs| runs.end_job(job));
-        futures::future::join_all(ends).await.into_iter().sum()
+    ///
+    /// # Errors
+    /// DEADLINE_EXCEEDED while something of the job still goes on here.
+    pub(super) async fn end_job(&self, job: u64, calls: &[CallId]) -> Result<usize, Status> {
+        // First, so that none of them begins between the end of the others and this. A full disk must not keep alive what
+        // runs.
+        let mut withdrawn = Ok(());
+        for runs in &self.runs {
+            withdrawn = withdrawn.and(runs.withdraw(calls).await);
+        }
+        let ends = futures::future::join_all(self.runs.iter().map(|runs| runs.end_job(job))).await;
+        withdrawn.map_err(|error| super::call_status(&error))?;
+        match ends.iter().map(|end| end.left).sum::<usize>() {
+            0 => Ok(ends.iter().map(|end| end.told).sum()),
+            left => Err(Status::deadline_exceeded(format!(
+                "{left} runs of job {job} were told to end and have not"
+            ))),
+        }
     }
 
     /// Empties the journals; from now on they hold the calls of `cluster`.
@@ -367,7 +390,7 @@ impl Agent {
             Ok::<_, FactsError>((serial, before.difference(&after).copied().collect::<BTreeSet<_>>()))
         })
         .await?;
-        self.connections.retain(|fingerprint| !gone.contains(fingerprint));
+        self.connections().retain(|fingerprint| !gone.contains(fingerprint));
         self.changed();
         Ok(serial)
     }

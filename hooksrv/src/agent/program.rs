@@ -19,7 +19,10 @@ use tokio_util::sync::CancellationToken;
 use super::{
     Agent, Backends, Config, JoinError, LogFormat, NodeLock, Token, begin_log, join, leave, serve, words,
 };
-use crate::{CallRegistry, HookRunner, PreparedProcess, RunnerConfig, prepare_process, service::HookGrpc};
+use crate::{
+    HookKeepers, HookRunner, KeeperProgram, KeepersConfig, PreparedProcess, RunnerConfig, keeper_main,
+    prepare_process, service::HookGrpc,
+};
 
 /// The operation failed or was refused.
 const EXIT_FAILED: u8 = 1;
@@ -64,6 +67,10 @@ where
     B: AsyncFnOnce(&Config) -> Result<Arc<dyn Backends>, Failure>,
 {
     let process = prepare_process();
+    // Before anything else: a form of this program that is not for people and has no log or configuration of its own.
+    if let Some(ended) = keeper_main(process, std::env::args_os().skip(1)) {
+        return ended;
+    }
     let command = Arguments::command().name(name).about(about);
     let arguments = match command.try_get_matches().and_then(|found| Arguments::from_arg_matches(&found)) {
         Ok(arguments) => arguments,
@@ -96,7 +103,7 @@ where
     begin_log(config.log.as_deref(), arguments.log_format)?;
     let runtime = Runtime::new()?;
     let ended = runtime.block_on(run(process, config, backends));
-    // Scripts go on; the journal tells the next daemon that they are there.
+    // Scripts go on under their keepers, which the next daemon finds.
     runtime.shutdown_background();
     if let Err(error) = &ended {
         tracing::error!(error = words(&**error), "the daemon ends");
@@ -111,26 +118,28 @@ where
     let stopping = stop_at_signals()?;
     let lock = NodeLock::acquire(&config)?;
     let backends = backends(&config).await?;
-    let (agent, hooks) = open(process, lock, config, backends, stopping).await?;
+    let (agent, hooks) = open(process, lock, config, backends, KeeperProgram::own(), stopping).await?;
     serve(agent, hooks).await?;
     tracing::info!("stopped");
     Ok(())
 }
 
-/// Opens the journal, the hook runner and the agent of a daemon.
+/// Opens the hook runs, their journal and the agent of a daemon; `keeper` is what runs of hooks are started by.
 pub async fn open(
     process: PreparedProcess,
     lock: NodeLock,
     config: Config,
     backends: Arc<dyn Backends>,
+    keeper: KeeperProgram,
     stopping: CancellationToken,
 ) -> Result<(Arc<Agent>, HookGrpc), Failure> {
     let folder = config.node_dir();
-    let calls = CallRegistry::open(&folder.join("calls/hooks")).await?;
     let runner = RunnerConfig::new(config.hooks_dir.clone(), folder.join("output"));
     let runner = Arc::new(HookRunner::new(process, runner)?);
+    let keepers = HookKeepers::new(runner, KeepersConfig { dir: folder.join("keepers"), program: keeper })?;
+    let calls = keepers.open_calls(&folder.join("calls/hooks")).await?;
     let agent = Arc::new(Agent::open(lock, config, backends, vec![Arc::new(calls.clone())], stopping)?);
-    let hooks = HookGrpc::new(Arc::clone(&agent), runner, calls);
+    let hooks = HookGrpc::new(Arc::clone(&agent), keepers, calls);
     Ok((agent, hooks))
 }
 

@@ -5,7 +5,7 @@ use std::{io, path::PathBuf, sync::Arc, time::Duration};
 use muster_proto::{
     transport::{
         ReflectionError, ServeError as TransportError, SocketError, SocketPolicy, TlsState, bind_unix,
-        common_services, serve_tls, serve_unix,
+        common_services, serve_tls, serve_unix_among,
     },
     v1::{agent_service_server::AgentServiceServer, hook_service_server::HookServiceServer},
 };
@@ -65,11 +65,15 @@ pub async fn serve(agent: Arc<Agent>, hooks: HookGrpc) -> Result<(), ServeError>
     }
     let listener = bind_unix(&agent.config().socket(), SOCKET_MODE)?;
     tracing::info!(socket = %agent.config().socket().display(), "serving");
-    let unix = serve_unix(listener, SocketPolicy::Node, routes.clone(), agent.stopping().clone());
+    let (connections, stopping) = (agent.connections().clone(), agent.stopping().clone());
+    let unix = serve_unix_among(listener, SocketPolicy::Node, routes.clone(), connections, stopping);
     let port = serve_port(&agent, routes);
     // One that fails ends the other.
-    tokio::try_join!(async { Ok::<_, ServeError>(unix.await?) }, port)?;
-    Ok(())
+    let serving = async { tokio::try_join!(async { Ok::<_, ServeError>(unix.await?) }, port) };
+    tokio::select! {
+        served = serving => served.map(drop),
+        () = agent.freezes().run() => unreachable!("it ticks for ever"),
+    }
 }
 
 /// Goes through the states of membership until the daemon stops: waits for a certificate, serves while there is one.

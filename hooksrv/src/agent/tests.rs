@@ -2,5 +2,6 @@
 
 mod daemon;
 mod enrol;
+mod freeze;
 mod hooks;
 mod membership;

@@ -7,29 +7,37 @@ use std::sync::Arc;
 
 use muster_core::hooks::{Env, HookPolicy, HookResult, Phase, ScriptOutcome, ScriptResult};
 use muster_hooksrv::{
-    Call, CallError, CallId, CallItem, CallRegistry, CallStream, DirectoryName, HookRequest, HookRunner,
-    OnLost, RequestDigest, RunnerConfig, prepare_process, run_hooks,
+    Call, CallError, CallId, CallItem, CallRegistry, CallStream, DirectoryName, HookKeepers, HookRequest,
+    HookRunner, KeeperProgram, KeepersConfig, OnLost, RequestDigest, RunnerConfig, prepare_process,
+    run_hooks,
 };
 
 use crate::support::{executable, is_alive, pids_in};
 
-type Stream = CallStream<ScriptResult, HookResult>;
+pub(crate) type Stream = CallStream<ScriptResult, HookResult>;
 
 /// A node daemon's hook part.
 pub(crate) struct Node {
     root: PathBuf,
-    runner: Arc<HookRunner>,
+    keepers: Arc<HookKeepers>,
     pub(crate) calls: CallRegistry<ScriptResult, HookResult>,
 }
 
 impl Node {
     /// Starts it on a directory that may have been another's before.
     pub(crate) async fn start(root: &std::path::Path) -> Self {
+        Self::start_with(root, KeeperProgram::new(env!("CARGO_BIN_EXE_muster-hooksrv").into())).await
+    }
+
+    /// The same with another program of keepers.
+    pub(crate) async fn start_with(root: &std::path::Path, program: KeeperProgram) -> Self {
         let config = RunnerConfig::new(root.join("hooks"), root.join("state/hook-output"));
         fs::create_dir_all(root.join("hooks/node-add-pre.d")).unwrap();
         let runner = Arc::new(HookRunner::new(prepare_process(), config).unwrap());
-        let calls = CallRegistry::open(&root.join("state/calls")).await.unwrap();
-        Node { root: root.to_owned(), runner, calls }
+        let keepers = KeepersConfig { dir: root.join("state/keepers"), program };
+        let keepers = HookKeepers::new(runner, keepers).unwrap();
+        let calls = keepers.open_calls(&root.join("state/calls")).await.unwrap();
+        Node { root: root.to_owned(), keepers, calls }
     }
 
     pub(crate) fn script(&self, name: &str, body: &str) {
@@ -43,10 +51,10 @@ impl Node {
             policy: HookPolicy::default(),
         };
         let digest = RequestDigest::of(content.as_bytes());
-        run_hooks(&self.runner, &self.calls, CallId::parse(id).unwrap(), digest, job, request).await
+        run_hooks(&self.keepers, &self.calls, CallId::parse(id).unwrap(), digest, job, request).await
     }
 
-    fn file(&self, name: &str) -> PathBuf {
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.root.join(name)
     }
 
@@ -55,7 +63,7 @@ impl Node {
     }
 }
 
-async fn items(mut stream: Stream) -> (Vec<String>, Option<HookResult>) {
+pub(crate) async fn items(mut stream: Stream) -> (Vec<String>, Option<HookResult>) {
     let mut events = Vec::new();
     while let Some(item) = stream.next().await {
         match item {
@@ -70,7 +78,7 @@ async fn items(mut stream: Stream) -> (Vec<String>, Option<HookResult>) {
     panic!("a stream ends with an answer or with its loss");
 }
 
-async fn started(file: PathBuf, count: usize) -> Vec<i32> {
+pub(crate) async fn started(file: PathBuf, count: usize) -> Vec<i32> {
     tokio::task::spawn_blocking(move || pids_in(&file, count)).await.unwrap()
 }
 
@@ -131,6 +139,7 @@ async fn nothing_is_written_where_no_script_would_run() {
     assert_eq!((events.len(), answer.unwrap().skipped.len()), (0, 1));
     assert_eq!(node.journal_files(), 0);
     assert!(!node.file("state/hook-output").exists());
+    assert!(!node.file("state/keepers").exists());
 }
 
 #[tokio::test]

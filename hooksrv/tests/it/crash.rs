@@ -1,26 +1,35 @@
-//! A daemon that is killed while a script runs: nothing of the script is left, then its call is said to be lost.
+//! A daemon that is killed while a script runs, and its keeper too: nothing of the script is left, then its call is said
+//! to be lost.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 
 use muster_hooksrv::{CallItem, CallStream};
 
 use crate::calls::Node;
-use crate::support::{block_on, given_directory, is_alive, own_process, pids_in};
+use crate::support::{block_on, given_directory, is_alive, keepers, kill, own_process, pids_in, wait_for};
 
-/// Runs a script in a daemon of its own, kills the daemon, and returns the script's processes, which go on.
+/// Where the keeper of the only run reports.
+fn report(root: &Path) -> PathBuf {
+    root.join("state/keepers/17.pre.1/report")
+}
+
+/// Runs a script in a daemon of its own, kills the daemon, then the keeper, and returns the script's processes, which go
+/// on.
 fn killed_daemon(test: &str, root: &Path) -> Vec<i32> {
     let mut daemon: Child = own_process(test, &[], root).stdout(Stdio::null()).spawn().unwrap();
     let pids = pids_in(&root.join("pids"), 2);
-    if test.ends_with("recorded") {
-        crate::support::wait_for("the record of the process", || {
-            root.join("state/calls/17.pre.1.process").exists()
-        });
-    }
+    wait_for("the record of the process", || {
+        fs::read_to_string(report(root)).unwrap_or_default().contains("started")
+    });
     daemon.kill().unwrap();
     daemon.wait().unwrap();
-    assert!(pids.iter().all(|pid| is_alive(*pid)), "a script survives its daemon");
+    let keeper = keepers(root);
+    assert_eq!(keeper.len(), 1, "a keeper survives its daemon");
+    kill(keeper[0]);
+    wait_for("the keeper's end", || keepers(root).is_empty());
+    assert!(pids.iter().all(|pid| is_alive(*pid)), "a script survives its keeper");
     pids
 }
 
@@ -42,6 +51,7 @@ fn next_daemon(root: &Path, pids: &[i32]) {
         assert!(left.is_empty(), "{left:?}");
         let stream: CallStream<_, _> = node.run("17/pre/1", 17, "x").await.unwrap();
         assert_eq!(stream.end().await, CallItem::Lost, "it is not run again");
+        assert_eq!(fs::read_dir(root.join("state/keepers")).unwrap().count(), 0);
     });
 }
 
@@ -68,7 +78,10 @@ fn a_lost_scripts_group_is_ended_by_where_it_writes() {
     }
     let root = tempfile::tempdir().unwrap();
     let pids = killed_daemon(TEST, root.path());
-    // As if it had died between the start of the script and the record of it.
-    let _may_be_missing = fs::remove_file(root.path().join("state/calls/17.pre.1.process"));
+    // As if the keeper had died between the start of the script and the record of it.
+    let text = fs::read_to_string(report(root.path())).unwrap();
+    let begun = text.split_inclusive('\n').next().unwrap();
+    assert!(begun.contains("begun"), "{begun}");
+    fs::write(report(root.path()), begun).unwrap();
     next_daemon(root.path(), &pids);
 }

@@ -157,8 +157,24 @@ pub(crate) fn is_alive(pid: i32) -> bool {
 }
 
 pub(crate) fn kill(pid: i32) {
-    let pid = rustix::process::Pid::from_raw(pid).unwrap();
-    rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+    signal(pid, rustix::process::Signal::KILL);
+}
+
+pub(crate) fn signal(pid: i32, signal: rustix::process::Signal) {
+    rustix::process::kill_process(rustix::process::Pid::from_raw(pid).unwrap(), signal).unwrap();
+}
+
+/// The living keepers of a node in this directory.
+pub(crate) fn keepers(root: &Path) -> Vec<i32> {
+    let dir = root.join("state/keepers");
+    let is_keeper = |pid: i32| {
+        let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let mut arguments = line.split(|byte| *byte == 0).map(String::from_utf8_lossy);
+        arguments.any(|argument| Path::new(&*argument).starts_with(&dir))
+    };
+    let entries = fs::read_dir("/proc").unwrap();
+    let pids = entries.filter_map(|entry| entry.unwrap().file_name().to_str()?.parse().ok());
+    pids.filter(|pid| is_keeper(*pid) && is_alive(*pid)).collect()
 }
 
 /// The compiled probe program.

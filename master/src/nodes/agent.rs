@@ -26,15 +26,20 @@ impl NodeClient {
         Ok(info)
     }
 
-    /// Ends all runs of a job on the node; returns how many there were. Nothing of them is left then.
+    /// Ends all that goes on for a job on the node, scripts, calls and copies; returns how many there were. Nothing of
+    /// them is left then, and calls that waited were not begun; nor will those named here begin, however late they arrive. Costs at most [`Limits::end_job`](super::Limits).
     ///
     /// # Errors
-    /// When the node is not reached or refuses.
-    pub async fn end_job(&self, job: u64) -> Result<u32, CallError> {
-        let answer = self.unary(|link, context| async move {
-            link.agent().end_job(v1::EndJobRequest { context: Some(context), job_id: job }).await
+    /// When the node is not reached or refuses, or says that something is left.
+    pub async fn end_job(&self, job: u64, calls: &[String]) -> Result<u32, CallError> {
+        let limit = self.inner.shared.limits().end_job;
+        let request = v1::EndJobRequest { context: None, job_id: job, call_ids: calls.to_vec() };
+        let answer = self.unary(|link, context| {
+            let request = v1::EndJobRequest { context: Some(context), ..request.clone() };
+            async move { link.agent().end_job(request).await }
         });
-        Ok(answer.await?.ended)
+        let silent = |_| CallError::NotReached(format!("the job's runs did not end within {}", words(limit)));
+        Ok(timeout(limit, answer).await.map_err(silent)??.ended)
     }
 
     /// Makes a new key on the node; returns a signing request for it (PKCS#10, DER).

@@ -46,21 +46,23 @@ struct Read {
     not_zero: u64,
 }
 
-/// Copies an image; each step is repeated from the start when the copy is.
+/// Copies an image for a job; each step is repeated from the start when the copy is.
 pub(super) async fn copy_image(
+    job: u64,
     from: &NodeClient,
     from_image: &Image,
     to: &NodeClient,
     to_image: &Image,
     on_progress: Option<&OnProgress>,
 ) -> CallAnswer {
-    match copy(from, from_image, to, to_image, on_progress).await {
+    match copy(job, from, from_image, to, to_image, on_progress).await {
         Ok(()) => CallAnswer::Done(Output::default()),
         Err(error) => error.into_answer(),
     }
 }
 
 async fn copy(
+    job: u64,
     from: &NodeClient,
     from_image: &Image,
     to: &NodeClient,
@@ -77,6 +79,7 @@ async fn copy(
     let request = v1::ReadImageRequest {
         context: Some(from.inner.shared.context()),
         image: Some(from_image.clone().into()),
+        job_id: job,
     };
     let chunks = from_link.node().read_image(request).await;
     let chunks = chunks.map_err(|status| of_from(from.inner.shared.error(&status)))?.into_inner();
@@ -85,6 +88,7 @@ async fn copy(
     let start = v1::WriteImageStart {
         context: Some(to.inner.shared.context()),
         image: Some(to_image.clone().into()),
+        job_id: job,
     };
     pieces.try_send(part(Part::Start(start))).expect("the channel is empty and its receiver is held here");
     let mut node = to_link.node();

@@ -21,8 +21,11 @@ pub struct Limits {
     pub reconnect: Duration,
     /// Facts before a hook call.
     pub facts: Duration,
-    /// Every call that does not stream. The longest ends a job's runs: 2 s of grace and the kill.
+    /// Every call that does not stream. The longest ends a job's runs: 2 s of grace, 5 s after the kill, and the journal,
+    /// 12 s in all.
     pub unary: Duration,
+    /// The end of a job's runs, with all connecting and one repeat: who waits for it has an answer within this.
+    pub end_job: Duration,
     /// The shortest and longest pause of the watch between attempts to reach a node.
     pub watch_pause: (Duration, Duration),
 }
@@ -38,6 +41,7 @@ impl Default for Limits {
             reconnect: Duration::from_secs(3),
             facts: Duration::from_secs(3),
             unary: Duration::from_secs(15),
+            end_job: Duration::from_secs(20),
             watch_pause: (Duration::from_secs(1), Duration::from_secs(10)),
         }
     }

@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeMap,
     net::SocketAddr,
-    sync::{Arc, PoisonError, RwLock},
+    sync::{Arc, PoisonError, RwLock, atomic::Ordering},
     time::{Duration, Instant},
 };
 
@@ -182,9 +182,11 @@ impl NodeRegistry {
         }
     }
 
-    /// Copies an image from a node to a node; the reason of a failure names the node.
+    /// Copies an image from a node to a node, as part of a job: [`NodeRegistry::end_job`] on either node ends it. The
+    /// reason of a failure names the node.
     pub async fn copy_image(
         &self,
+        job: u64,
         from_node: &NodeName,
         from: &Image,
         to_node: &NodeName,
@@ -193,18 +195,23 @@ impl NodeRegistry {
     ) -> CallAnswer {
         match (self.node(from_node), self.node(to_node)) {
             (Ok(from_client), Ok(to_client)) => {
-                copy_image(&from_client, from, &to_client, to, on_progress).await
+                copy_image(job, &from_client, from, &to_client, to, on_progress).await
             }
             (Err(error), _) | (_, Err(error)) => error.into_answer(),
         }
     }
 
-    /// Ends all runs of a job on a node; see [`NodeClient::end_job`].
+    /// Ends all that goes on for a job on a node; see [`NodeClient::end_job`].
     ///
     /// # Errors
     /// When the node is not reached or refuses.
-    pub async fn end_job(&self, node: &NodeName, job: u64) -> Result<u32, CallError> {
-        self.node(node)?.end_job(job).await
+    pub async fn end_job(&self, node: &NodeName, job: u64, calls: &[String]) -> Result<u32, CallError> {
+        self.node(node)?.end_job(job, calls).await
+    }
+
+    /// The highest epoch that a node named when it refused this master's; 0 where none did.
+    pub fn epoch_above(&self) -> u64 {
+        self.inner.shared.epoch_above.load(Ordering::SeqCst)
     }
 
     /// Greets all members at once; a silent one costs one short limit in all.

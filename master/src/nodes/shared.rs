@@ -1,6 +1,9 @@
 //! What all nodes' clients share: who this master is, its certificate, the newest facts, whom to tell of trouble.
 
-use std::{path::PathBuf, sync::Arc};
+use std::{
+    path::PathBuf,
+    sync::{Arc, atomic::AtomicU64},
+};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use muster_core::names::NodeName;
@@ -48,6 +51,8 @@ pub(super) struct Shared {
     pub(super) office: ArcSwap<Office>,
     pub(super) tls: ArcSwapOption<TlsState>,
     pub(super) facts: watch::Sender<Option<Arc<v1::Facts>>>,
+    /// The highest epoch that a node named when it refused this master's.
+    pub(super) epoch_above: AtomicU64,
 }
 
 impl Shared {
@@ -57,6 +62,7 @@ impl Shared {
             office: ArcSwap::default(),
             tls: ArcSwapOption::empty(),
             facts: watch::Sender::new(None),
+            epoch_above: AtomicU64::new(0),
         })
     }
 

@@ -1,8 +1,8 @@
 //! Tells a node that was not reached from one that answered "no", and puts both into words.
 
-use std::{error::Error, time::Duration};
+use std::{error::Error, sync::atomic::Ordering, time::Duration};
 
-use muster_proto::transport::{describe, dial_error, unanswered};
+use muster_proto::transport::{EPOCH_SEEN, describe, dial_error, unanswered};
 use tonic::{Code, Status};
 
 use super::{limits::words, shared::Shared};
@@ -44,6 +44,8 @@ impl Shared {
         }
         let message = describe(status);
         if status.code() == Code::FailedPrecondition && message.starts_with(EPOCH_PREFIX) {
+            let seen = status.metadata().get(EPOCH_SEEN).and_then(|seen| seen.to_str().ok()?.parse().ok());
+            self.epoch_above.fetch_max(seen.unwrap_or(0), Ordering::SeqCst);
             (self.settings.office_lost)(message.clone());
             return CallError::OfficeLost(message);
         }

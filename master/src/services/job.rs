@@ -1,9 +1,9 @@
-//! Jobs: shown, followed, canceled.
+//! Jobs: shown, followed, canceled, archived; and their queue.
 
-use std::{collections::BTreeMap, pin::Pin, sync::Arc};
+use std::{pin::Pin, sync::Arc, time::Duration};
 
 use futures::Stream;
-use muster_core::{engine::Job, locks::Blocked};
+use muster_core::engine::{Job, WaitReason};
 use muster_proto::{
     convert::job as convert,
     v1::{self, job_event::Event, job_service_server::JobService},
@@ -13,10 +13,19 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
 use super::waiting;
-use crate::{driver::Command, master::Master, takeover, view::JobView};
+use crate::{
+    driver::{ArchiveWhich, Command, QueueChange, QueueFacts, Waiting},
+    master::Master,
+    takeover,
+    view::JobView,
+};
 
 /// Events a slow follower may lag behind.
 const FOLLOW_EVENTS_MAX: usize = 64;
+/// How often a script that follows a waiting job is looked at again: it may wait for ever since another job came between.
+const CYCLE_PERIOD: Duration = Duration::from_secs(5);
+/// Jobs that one request may archive by their numbers.
+const ARCHIVE_IDS_MAX: usize = 10_000;
 
 /// The job service.
 pub struct Jobs(pub Arc<Master>);
@@ -25,9 +34,9 @@ pub struct Jobs(pub Arc<Master>);
 impl JobService for Jobs {
     async fn get_job(&self, request: Request<v1::GetJobRequest>) -> Result<Response<v1::Job>, Status> {
         let id = request.into_inner().id;
-        let view = self.0.view().job(id).ok_or_else(|| unknown(id))?;
-        let blocked = if view.job.done() { BTreeMap::new() } else { waiting::waiting(&self.0).await? };
-        Ok(Response::new(convert::job_whole(&view.job, blocker(&view.job, &blocked))))
+        let Some(view) = self.0.view().job(id) else { return self.archived(id).await.map(Response::new) };
+        let waiting = if view.job.over() { Waiting::new() } else { waiting::waiting(&self.0).await? };
+        Ok(Response::new(convert::job_whole(&view.job, reason(&view.job, &waiting))))
     }
 
     async fn list_jobs(
@@ -35,9 +44,9 @@ impl JobService for Jobs {
         request: Request<v1::ListJobsRequest>,
     ) -> Result<Response<v1::ListJobsResponse>, Status> {
         let active = request.into_inner().active;
-        let blocked = waiting::waiting(&self.0).await?;
-        let jobs = self.0.view().jobs().into_iter().filter(|view| !active || !view.job.done());
-        let jobs = jobs.map(|view| convert::job_brief(&view.job, blocker(&view.job, &blocked)));
+        let waiting = waiting::waiting(&self.0).await?;
+        let jobs = self.0.view().jobs().into_iter().filter(|view| !active || !view.job.over());
+        let jobs = jobs.map(|view| convert::job_brief(&view.job, reason(&view.job, &waiting)));
         Ok(Response::new(v1::ListJobsResponse { jobs: jobs.collect() }))
     }
 
@@ -47,10 +56,18 @@ impl JobService for Jobs {
         &self,
         request: Request<v1::FollowJobRequest>,
     ) -> Result<Response<Self::FollowJobStream>, Status> {
-        let id = request.into_inner().id;
-        let views = self.0.view().follow(id).ok_or_else(|| unknown(id))?;
+        let v1::FollowJobRequest { id, parent_job } = request.into_inner();
         let (events, stream) = mpsc::channel(FOLLOW_EVENTS_MAX);
-        tokio::spawn(follow(self.0.clone(), views, events));
+        let Some(views) = self.0.view().follow(id) else {
+            let done = event(Event::Done(self.archived(id).await?));
+            events.try_send(Ok(done)).map_err(|_| Status::internal("a new channel has room"))?;
+            return Ok(Response::new(Box::pin(ReceiverStream::new(stream))));
+        };
+        let parent = Some(parent_job).filter(|parent| *parent != 0);
+        if let Some(parent) = parent {
+            may_follow(&self.0, parent, id).await?;
+        }
+        tokio::spawn(follow(self.0.clone(), views, parent, events));
         Ok(Response::new(Box::pin(ReceiverStream::new(stream))))
     }
 
@@ -58,16 +75,81 @@ impl JobService for Jobs {
         &self,
         request: Request<v1::CancelJobRequest>,
     ) -> Result<Response<v1::CancelJobResponse>, Status> {
-        let id = request.into_inner().id;
-        let (reply, answer) = oneshot::channel();
-        let reply = Box::new(move |result| drop(reply.send(result)));
-        self.0.send(Command::Cancel(id, reply)).await?;
-        let result = answer.await.map_err(|_| Status::unavailable("the master is stopping"))?;
+        let v1::CancelJobRequest { id, kill } = request.into_inner();
+        let result = ask(&self.0, |reply| Command::Cancel(id, kill, reply)).await?;
         match result {
             Ok(message) => Ok(Response::new(v1::CancelJobResponse { message })),
             Err(why) if self.0.view().job(id).is_none() => Err(Status::not_found(why)),
             Err(why) => Err(Status::failed_precondition(why)),
         }
+    }
+
+    async fn archive_jobs(
+        &self,
+        request: Request<v1::ArchiveJobsRequest>,
+    ) -> Result<Response<v1::ArchiveJobsResponse>, Status> {
+        let v1::ArchiveJobsRequest { ids, older_than_ms } = request.into_inner();
+        if ids.is_empty() == older_than_ms.is_none() || ids.len() > ARCHIVE_IDS_MAX {
+            let right = format!("either 1 to {ARCHIVE_IDS_MAX} ids or older_than_ms is expected");
+            return Err(Status::invalid_argument(right));
+        }
+        let which = older_than_ms.map_or(ArchiveWhich::Ids(ids), ArchiveWhich::OlderThan);
+        let answer = ask(&self.0, |reply| Command::Archive(which, reply)).await?;
+        let kept = answer.kept.into_iter().map(|(id, reason)| v1::KeptJob { id, reason }).collect();
+        Ok(Response::new(v1::ArchiveJobsResponse { archived: answer.archived, kept }))
+    }
+
+    async fn get_queue(&self, _: Request<v1::GetQueueRequest>) -> Result<Response<v1::QueueInfo>, Status> {
+        let facts = ask(&self.0, |reply| Command::Queue(QueueChange::default(), reply)).await?;
+        Ok(Response::new(queue_info(facts)))
+    }
+
+    async fn set_queue(
+        &self,
+        request: Request<v1::SetQueueRequest>,
+    ) -> Result<Response<v1::QueueInfo>, Status> {
+        let v1::SetQueueRequest { drained, paused } = request.into_inner();
+        let change = QueueChange { drained, paused };
+        Ok(Response::new(queue_info(ask(&self.0, |reply| Command::Queue(change, reply)).await?)))
+    }
+}
+
+impl Jobs {
+    async fn archived(&self, id: u64) -> Result<v1::Job, Status> {
+        let job = ask(&self.0, |reply| Command::Archived(id, reply)).await?;
+        let job = job.map_err(Status::data_loss)?.ok_or_else(|| unknown(id))?;
+        Ok(v1::Job { archived: true, ..convert::job_whole(&job, None) })
+    }
+}
+
+/// Asks the driver, and waits for its answer.
+async fn ask<T: Send + 'static>(
+    master: &Master,
+    command: impl FnOnce(Box<dyn FnOnce(T) + Send>) -> Command,
+) -> Result<T, Status> {
+    let (reply, answer) = oneshot::channel();
+    master.send(command(Box::new(move |result| drop(reply.send(result))))).await?;
+    answer.await.map_err(|_| Status::unavailable("the master is stopping"))
+}
+
+/// Refuses a script that would wait for ever.
+async fn may_follow(master: &Master, parent: u64, job: u64) -> Result<(), Status> {
+    let answer = ask(master, |reply| Command::Follow { parent, job, reply }).await?;
+    answer.map_err(Status::failed_precondition)
+}
+
+fn queue_info(facts: QueueFacts) -> v1::QueueInfo {
+    let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+    v1::QueueInfo {
+        drained: facts.state.drained,
+        paused: facts.state.paused,
+        waiting: count(facts.waiting),
+        running: count(facts.running),
+        blocked: count(facts.blocked),
+        ended: count(facts.ended),
+        archived: facts.archived,
+        waiting_max: count(facts.waiting_max),
+        running_max: count(facts.running_max),
     }
 }
 
@@ -75,9 +157,9 @@ fn unknown(id: u64) -> Status {
     Status::not_found(format!("there is no job {id}"))
 }
 
-/// What holds a waiting job up.
-fn blocker<'a>(job: &Job, blocked: &'a BTreeMap<u64, Option<Blocked>>) -> Option<&'a Blocked> {
-    blocked.get(&job.id()).and_then(Option::as_ref)
+/// What a waiting job waits for.
+fn reason<'a>(job: &Job, waiting: &'a Waiting) -> Option<&'a WaitReason> {
+    waiting.get(&job.id()).and_then(Option::as_ref)
 }
 
 fn event(event: Event) -> v1::JobEvent {
@@ -88,6 +170,7 @@ fn event(event: Event) -> v1::JobEvent {
 async fn follow(
     master: Arc<Master>,
     mut views: watch::Receiver<JobView>,
+    parent: Option<u64>,
     events: mpsc::Sender<Result<v1::JobEvent, Status>>,
 ) {
     let mut lines = 0;
@@ -109,34 +192,58 @@ async fn follow(
                 }))
             }));
         }
-        let blocked = match waiting_now(&master, job).await {
-            Some(blocked) => blocked,
+        let waiting = match waiting_now(&master, job).await {
+            Some(waiting) => waiting,
             None => return,
         };
-        let blocker = blocker(job, &blocked);
-        let now = v1::JobStatus::from(job.status(blocker.is_some()));
+        let reason = reason(job, &waiting);
+        let now = v1::JobStatus::from(job.status(reason.is_some()));
         if status != Some(now) {
             status = Some(now);
             news.push(event(Event::Status(now.into())));
         }
-        if job.done() {
+        if job.over() {
             takeover::settled(&master, job).await;
-            news.push(event(Event::Done(convert::job_whole(job, blocker))));
+            news.push(event(Event::Done(convert::job_whole(job, reason))));
         }
         for event in news {
             if events.send(Ok(event)).await.is_err() {
                 return;
             }
         }
-        if job.done() || views.changed().await.is_err() {
+        if job.over() || !changed(&master, &mut views, job, parent, &events).await {
             return;
         }
     }
 }
 
-async fn waiting_now(master: &Master, job: &Job) -> Option<BTreeMap<u64, Option<Blocked>>> {
-    if job.started_ms.is_some() || job.done() {
-        return Some(BTreeMap::new());
+/// Waits for the job's next change; false when there will be none, or the script that follows it would wait for ever.
+async fn changed(
+    master: &Master,
+    views: &mut watch::Receiver<JobView>,
+    job: &Job,
+    parent: Option<u64>,
+    events: &mpsc::Sender<Result<v1::JobEvent, Status>>,
+) -> bool {
+    let Some(parent) = parent.filter(|_| job.started_ms.is_none()) else {
+        return views.changed().await.is_ok();
+    };
+    loop {
+        tokio::select! {
+            changed = views.changed() => return changed.is_ok(),
+            () = tokio::time::sleep(CYCLE_PERIOD) => {}
+            () = events.closed() => return false,
+        }
+        if let Err(why) = may_follow(master, parent, job.id()).await {
+            drop(events.send(Err(why)).await);
+            return false;
+        }
+    }
+}
+
+async fn waiting_now(master: &Master, job: &Job) -> Option<Waiting> {
+    if job.started_ms.is_some() || job.over() {
+        return Some(Waiting::new());
     }
     waiting::waiting(master).await.ok()
 }

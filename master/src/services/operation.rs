@@ -13,7 +13,7 @@ use tonic::{Request, Response, Status};
 
 use super::caller;
 use crate::{
-    driver,
+    driver::{self, SubmitRefusal},
     master::{Master, Standing},
     takeover,
 };
@@ -44,16 +44,32 @@ impl OperationService for Operations {
             reason: submit.reason,
             dry_run: submit.dry_run,
             request_id: submit.request_id,
+            depends: submit.depends,
+            priority: submit.priority,
+            parent: submit.parent,
+            will_wait: submit.will_wait,
         };
         let (reply, answer) = oneshot::channel();
         let reply = Box::new(move |result| drop(reply.send(result)));
         master.send(driver::Command::Submit(Box::new(request), reply)).await?;
         let result = answer.await.map_err(|_| Status::unavailable("the master is stopping"))?;
-        let job_id = result.map_err(Status::resource_exhausted)?;
+        let job_id = result.map_err(|why| refused(&why))?;
         if takeover {
             tokio::spawn(takeover::see_to_the_end(master.clone(), job_id));
         }
         Ok(Response::new(v1::SubmitResponse { job_id }))
+    }
+}
+
+fn refused(why: &SubmitRefusal) -> Status {
+    let text = why.to_string();
+    match why {
+        SubmitRefusal::Full(_) => Status::resource_exhausted(text),
+        SubmitRefusal::UnknownJob(_) => Status::not_found(text),
+        SubmitRefusal::Drained | SubmitRefusal::Ended { .. } | SubmitRefusal::Cycle(_) => {
+            Status::failed_precondition(text)
+        }
+        SubmitRefusal::Store(_) => Status::data_loss(text),
     }
 }
 

@@ -1,8 +1,9 @@
 //! Lists and infos: the configuration from the view, the nodes' state from the cache.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use muster_core::{
+    locks::LockMode,
     model::{Cluster, Instance, Node},
     names::{InstanceName, NodeName, nearest},
     ops::{unused_directory_nearest, used_directories},
@@ -43,8 +44,13 @@ impl QueryService for Queries {
             let names: Vec<NodeName> = nodes.iter().map(|node| node.name.clone()).collect();
             self.0.nodes().refresh_live(&names).await;
         }
-        let nodes = nodes.into_iter().map(|node| self.node_info(&cluster, node)).collect();
-        Ok(Response::new(v1::ListNodesResponse { nodes }))
+        let blocked = blocked_locks(&self.0);
+        let nodes = nodes.into_iter().map(|node| {
+            let mut info = self.node_info(&cluster, node);
+            info.blocked_by = blocked.get(&format!("node:{}", node.name)).copied();
+            info
+        });
+        Ok(Response::new(v1::ListNodesResponse { nodes: nodes.collect() }))
     }
 
     async fn list_instances(
@@ -59,10 +65,12 @@ impl QueryService for Queries {
             self.0.nodes().refresh_live(&names).await;
         }
         let running = RunningGuests::new(&self.0, &cluster);
+        let blocked = blocked_locks(&self.0);
         let instances = instances.into_iter().map(|instance| {
             let mut info = convert::instance_info(instance);
             info.status = running.status(&cluster, instance).to_owned();
             info.state_age_ms = self.0.nodes().state(&instance.primary).map(|(_, age)| millis(age));
+            info.blocked_by = blocked.get(&format!("instance:{}", instance.name)).copied();
             info
         });
         Ok(Response::new(v1::ListInstancesResponse { instances: instances.collect() }))
@@ -108,6 +116,17 @@ impl Queries {
         info.not_reached = if node.offline { None } else { self.0.nodes().not_reached(&node.name) };
         info
     }
+}
+
+/// The locks that killed jobs hold alone until a node confirms the end of a call, with the job.
+fn blocked_locks(master: &Master) -> BTreeMap<String, u64> {
+    let mut locks = BTreeMap::new();
+    for view in master.view().jobs().into_iter().filter(|view| view.job.blocked_call().is_some()) {
+        let held = view.job.submission.locks();
+        let alone = held.iter().filter(|(_, mode)| *mode == LockMode::Exclusive);
+        locks.extend(alone.map(|(name, _)| (name.to_owned(), view.job.id())));
+    }
+    locks
 }
 
 /// Whole milliseconds of a duration.

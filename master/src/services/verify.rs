@@ -64,7 +64,7 @@ pub(crate) async fn verify(master: &Arc<Master>, cluster: &Cluster) -> v1::Verif
 
 /// Files and guests that jobs are making or removing at the moment: nothing can be said of them.
 fn busy_files(master: &Master) -> BTreeSet<String> {
-    let alive = master.view().jobs().into_iter().filter(|view| !view.job.done());
+    let alive = master.view().jobs().into_iter().filter(|view| !view.job.over());
     let calls = alive.filter_map(|view| {
         let plan = &view.job.prepared()?.plan;
         let fresh = view.job.submission.fresh.uuids.clone();
@@ -88,6 +88,15 @@ fn cluster_findings(master: &Master, cluster: &Cluster, findings: &mut Findings)
         }
     }
     for view in master.view().jobs() {
+        if let Some(call) = view.job.blocked_call() {
+            let (id, place) =
+                (view.job.id(), call.node().map(|node| format!(" on {node}")).unwrap_or_default());
+            let text = format!(
+                "job {id} was killed and is blocked: nobody confirmed the end of: {}{place}; `gnt-job repair {id}` gives it up",
+                call.text()
+            );
+            findings.error("cluster", &cluster.name, "EBLOCKED", text);
+        }
         for undo in view.job.failed_undos.iter().filter(|undo| !undo.made_good) {
             let place = undo.call.node().map(|node| format!(" on {node}")).unwrap_or_default();
             let text =

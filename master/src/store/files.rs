@@ -13,7 +13,13 @@ use rustix::fs::{FlockOperation, flock};
 use super::batch::StoreError;
 
 /// What SQLite may leave beside a file.
-const COMPANIONS: [&str; 3] = ["-wal", "-shm", "-journal"];
+pub(super) const COMPANIONS: [&str; 3] = ["-wal", "-shm", "-journal"];
+/// Names the note of commits beside a store's file.
+pub(super) const SUFFIX_WITNESS: &str = ".commits";
+/// Names the copy that a backup is sent from.
+pub(super) const SUFFIX_SNAPSHOT: &str = ".snapshot";
+/// Names the copy that is examined before it becomes the store.
+pub(super) const SUFFIX_RESTORE: &str = ".restore";
 
 /// A lock on a directory, kept until it is dropped or the process ends. It leaves nothing on disk.
 #[derive(Debug)]
@@ -72,9 +78,23 @@ pub(super) fn remove_database(path: &Path) -> Result<(), StoreError> {
     sync_directory(path)
 }
 
-/// Removes what SQLite keeps beside a database.
+/// Removes what SQLite, and the store itself, keep beside a database.
 pub(super) fn remove_companions(path: &Path) -> Result<(), StoreError> {
-    COMPANIONS.iter().try_for_each(|suffix| remove(&beside(path, suffix)))
+    COMPANIONS.iter().chain([&SUFFIX_WITNESS]).try_for_each(|suffix| remove(&beside(path, suffix)))
+}
+
+/// Removes copies that a process left which ended while it made them.
+pub(super) fn remove_leftovers(path: &Path) -> Result<(), StoreError> {
+    for suffix in [SUFFIX_SNAPSHOT, SUFFIX_RESTORE] {
+        let copy = beside(path, suffix);
+        for name in [beside(&copy, ".new"), copy] {
+            if name.try_exists().unwrap_or(true) {
+                remove_database(&name)?;
+            }
+            remove_companions(&name)?;
+        }
+    }
+    Ok(())
 }
 
 fn remove(path: &Path) -> Result<(), StoreError> {
@@ -86,7 +106,7 @@ fn remove(path: &Path) -> Result<(), StoreError> {
     }
 }
 
-fn sync_directory(path: &Path) -> Result<(), StoreError> {
+pub(super) fn sync_directory(path: &Path) -> Result<(), StoreError> {
     let directory = directory_of(path);
     let synced = File::open(directory).and_then(|opened| opened.sync_all());
     synced.map_err(|source| StoreError::File { what: "write", path: directory.to_owned(), source })

@@ -13,6 +13,11 @@ pub const CLUSTER: &str = "cluster";
 pub const EPOCH: &str = "epoch";
 /// Whether this master has the office.
 pub const OFFICE: &str = "office";
+/// What an operator said of the queue: drained, paused.
+pub const QUEUE: &str = "queue";
+/// The number that the next job gets, at the least. Written with every commit that archives jobs, since numbers are
+/// otherwise drawn above the highest live job's, and the archive may hold a higher one. Kept when the cluster ends.
+pub const NEXT_JOB: &str = "next_job";
 /// The store's own: format, commit counter, sum over all records. Never among the records that are loaded.
 pub(super) const META: &str = "meta";
 

@@ -1,13 +1,14 @@
 //! The master's store: in memory until there is a cluster, then a file, until the cluster is gone.
 //!
 //! So a denied `init` leaves nothing on disk. The commit that first holds the cluster's record makes the file, with
-//! all that was in memory; the commit that deletes that record removes it, and only jobs stay, in memory.
+//! all that was in memory; the commit that deletes that record removes it, archive included, and only jobs stay, in
+//! memory.
 
 use std::path::{Path, PathBuf};
 
 use super::{
     batch::{Batch, Records, Store, StoreError},
-    files::{DirectoryLock, directory_of, remove_database},
+    files::{DirectoryLock, directory_of, remove_database, remove_leftovers},
     keys,
     memory::MemoryStore,
     sqlite::SqliteStore,
@@ -30,6 +31,7 @@ impl MasterStore {
     /// Opens the file, or begins in memory where there is none. The file's directory is made and locked.
     pub fn open(path: &Path) -> Result<Self, StoreError> {
         let lock = DirectoryLock::take(directory_of(path))?;
+        remove_leftovers(path)?;
         let there = path.try_exists();
         let there =
             there.map_err(|source| StoreError::File { what: "look for", path: path.to_owned(), source })?;
@@ -50,29 +52,29 @@ impl MasterStore {
         &self.path
     }
 
-    /// Writes a copy of the store as it is now to another file. Refused where there is no cluster.
-    pub fn backup(&self, to: &Path) -> Result<(), StoreError> {
-        match &self.state {
-            State::File(file) => file.backup(to),
-            State::Memory(_) => Err(StoreError::File {
-                what: "copy",
-                path: self.path.clone(),
-                source: std::io::ErrorKind::NotFound.into(),
-            }),
-        }
-    }
-
     /// The cluster's making: what was in memory becomes a file.
     fn commit_making(&mut self, batch: &Batch) -> Result<(), StoreError> {
-        let mut memory = MemoryStore::new(self.load()?);
+        let mut memory = match &self.state {
+            State::Memory(memory) => memory.clone(),
+            State::File(file) => MemoryStore::new(file.load()?),
+        };
         memory.commit(batch)?;
-        self.state = State::File(SqliteStore::create(&self.path, &memory.load()?)?);
+        let mut file = SqliteStore::create(&self.path, &memory.load()?)?;
+        if memory.archived_count() > 0 {
+            // Jobs from before the cluster; they were in this process's memory only, and a crash takes no more than that.
+            file.commit(&Batch::archiving(memory.archived_after("", usize::MAX)?))?;
+        }
+        self.state = State::File(file);
         Ok(())
     }
 
     /// The cluster's end: the file goes, the jobs stay in memory.
     fn commit_ending(&mut self, batch: &Batch) -> Result<(), StoreError> {
-        let kept = |key: &String| key.starts_with(keys::JOB) || batch.puts.iter().any(|(put, _)| put == key);
+        let kept = |key: &String| {
+            key.starts_with(keys::JOB)
+                || key == keys::NEXT_JOB
+                || batch.puts.iter().any(|(put, _)| put == key)
+        };
         let gone = self.load()?.into_keys().filter(|key| !kept(key));
         let batch = Batch { deletes: gone.chain(batch.deletes.iter().cloned()).collect(), ..batch.clone() };
         // First in the file: if this process dies before the file is removed, the next one finds no cluster in it.
@@ -116,6 +118,34 @@ impl Store for MasterStore {
         match &self.state {
             State::Memory(memory) => memory.commits(),
             State::File(file) => file.commits(),
+        }
+    }
+
+    fn archived_count(&self) -> u64 {
+        match &self.state {
+            State::Memory(memory) => memory.archived_count(),
+            State::File(file) => file.archived_count(),
+        }
+    }
+
+    fn archived(&self, key: &str) -> Result<Option<String>, StoreError> {
+        match &self.state {
+            State::Memory(memory) => memory.archived(key),
+            State::File(file) => file.archived(key),
+        }
+    }
+
+    fn archived_keys(&self, limit: usize) -> Result<Vec<String>, StoreError> {
+        match &self.state {
+            State::Memory(memory) => memory.archived_keys(limit),
+            State::File(file) => file.archived_keys(limit),
+        }
+    }
+
+    fn archived_after(&self, key: &str, limit: usize) -> Result<Vec<(String, String)>, StoreError> {
+        match &self.state {
+            State::Memory(memory) => memory.archived_after(key, limit),
+            State::File(file) => file.archived_after(key, limit),
         }
     }
 }

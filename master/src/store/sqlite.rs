@@ -1,35 +1,39 @@
 //! A store in one SQLite file: an operator can look into it, and copy it, with tools that he knows.
 
 use std::{
+    fs::File,
+    io::Read,
     path::{Path, PathBuf},
     time::Duration,
 };
 
-use rusqlite::{
-    Connection, ErrorCode, OpenFlags, OptionalExtension, Transaction, TransactionBehavior, params,
-};
+use rusqlite::{Connection, OpenFlags, OptionalExtension, TransactionBehavior, config::DbConfig, params};
 
 use super::{
     batch::{Batch, Records, Store, StoreError, check_epoch},
     files::{beside, make_private, publish, remove_companions, remove_database},
-    format::{Checksum, FORMAT, Format, Meta, checksum},
-    keys,
-    value::{decode, encode},
+    format::{FORMAT, Format, Meta},
+    keys, snapshot,
+    tables::{self, archive, delete, put, put_meta, read_error, read_meta, sqlite_error},
+    witness::Witness,
 };
 
 /// How long another process (an operator's shell on the file) is waited for; two masters don't get this far.
 const BUSY_LIMIT: Duration = Duration::from_secs(3);
 /// `PRAGMA synchronous` as SQLite gives it back: FULL.
 const SYNCHRONOUS_FULL: i64 = 2;
-
-const TABLE: &str = "CREATE TABLE records (key TEXT PRIMARY KEY, value TEXT NOT NULL, checksum BLOB NOT NULL) \
-                     WITHOUT ROWID";
+/// Up to this many archived records the whole file's structure is checked at each opening; beyond, only the live
+/// records' part, so that the archive costs a start nothing.
+const ARCHIVE_CHECKED_MAX: u64 = 256;
+/// What every SQLite file begins with.
+const MAGIC: &[u8] = b"SQLite format 3\0";
 
 /// Records in a file. Durable when a commit returns.
 pub struct SqliteStore {
     path: PathBuf,
     connection: Connection,
     meta: Meta,
+    witness: Witness,
 }
 
 impl SqliteStore {
@@ -42,7 +46,8 @@ impl SqliteStore {
         let mut connection = Connection::open_with_flags(&new, open_flags()).map_err(error)?;
         connection.execute_batch("PRAGMA synchronous = FULL").map_err(error)?;
         let transaction = connection.transaction().map_err(error)?;
-        transaction.execute_batch(TABLE).map_err(error)?;
+        transaction.execute_batch(tables::RECORDS).map_err(error)?;
+        transaction.execute_batch(tables::ARCHIVE).map_err(error)?;
         let mut meta = Meta::new(FORMAT.version);
         for (key, value) in records {
             put(&transaction, &mut meta, key, value).map_err(error)?;
@@ -63,21 +68,25 @@ impl SqliteStore {
 
     /// Opens a file as a program that knows this format does.
     pub(super) fn open_as(path: &Path, format: &Format) -> Result<Self, StoreError> {
-        let error = |source| sqlite_error("open", path, source);
+        check_magic(path)?;
+        let error = |source| read_error(path, source);
         let connection = Connection::open_with_flags(path, open_flags()).map_err(error)?;
+        // A refused file stays as it is: closing would merge what can be read of the log, and remove the rest.
+        let keep_log = |on| connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, on);
+        keep_log(true).map_err(error)?;
         configure(&connection, path)?;
-        let found: String =
-            connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0)).map_err(error)?;
-        if found != "ok" {
-            return Err(StoreError::Damaged { path: path.to_owned(), what: found });
-        }
-        let tables = "SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name = 'records'";
-        let tables: i64 = connection.query_row(tables, [], |row| row.get(0)).map_err(error)?;
-        if tables == 0 {
-            return Err(StoreError::NotAStore { path: path.to_owned() });
-        }
         let meta = read_meta(&connection, path)?;
-        let mut store = Self { path: path.to_owned(), connection, meta };
+        quick_check(&connection, path, "PRAGMA quick_check(records)")?;
+        if meta.archived <= ARCHIVE_CHECKED_MAX {
+            quick_check(&connection, path, "PRAGMA quick_check(1)")?;
+        }
+        let witness = Witness::of(path);
+        if let Some(noted) = witness.noted().filter(|noted| *noted > meta.commits) {
+            let what = format!("it ends with commit {}, and commit {noted} was answered", meta.commits);
+            return Err(StoreError::Damaged { path: path.to_owned(), what });
+        }
+        keep_log(false).map_err(error)?;
+        let mut store = Self { path: path.to_owned(), connection, meta, witness };
         store.bring_to(format)?;
         Ok(store)
     }
@@ -96,51 +105,27 @@ impl SqliteStore {
         tracing::info!(from = found, to = format.version, backup = %copy.display(), "the store is being upgraded");
         let old = self.load()?;
         let new = format.upgrades_from(found).fold(old.clone(), |records, upgrade| upgrade(records));
+        let made = self.connection.execute_batch(tables::ARCHIVE);
+        made.map_err(|source| sqlite_error("upgrade", &self.path, source))?;
         self.meta.format = format.version;
         self.commit(&Batch::replacing(&old, new))
     }
 
     /// Writes a copy of the file as it is now, to be opened like the file itself; what was there is replaced.
     pub fn backup(&self, to: &Path) -> Result<(), StoreError> {
-        let new = beside(to, ".new");
-        remove_database(&new)?;
-        make_private(&new)?;
-        let source = std::io::ErrorKind::InvalidFilename;
-        let text = new.to_str().ok_or_else(|| StoreError::File {
-            what: "write",
-            path: to.to_owned(),
-            source: source.into(),
-        })?;
-        // Into an empty file: that one has the right mode already.
-        let copied = self.connection.execute("VACUUM INTO ?1", [text]);
-        copied.map_err(|source| sqlite_error("copy", &self.path, source))?;
-        publish(&new, to)
+        snapshot::copy(&self.connection, &self.path, to)
     }
 
     /// Closes the file; its log is merged into it and removed.
     pub(super) fn close(self) -> Result<(), StoreError> {
-        let Self { path, connection, meta: _ } = self;
+        let Self { path, connection, meta: _, witness: _ } = self;
         connection.close().map_err(|(_, source)| sqlite_error("close", &path, source))
     }
 }
 
 impl Store for SqliteStore {
     fn load(&self) -> Result<Records, StoreError> {
-        let error = |source| sqlite_error("read", &self.path, source);
-        let mut records = Records::new();
-        let mut counted = Meta::new(self.meta.format);
-        let mut all = self.connection.prepare("SELECT key, value, checksum FROM records").map_err(error)?;
-        let mut rows = all.query([]).map_err(error)?;
-        while let Some(row) = rows.next().map_err(error)? {
-            let (key, value, sum) = read_row(row).map_err(|key| self.damaged(key))?;
-            if key != keys::META {
-                counted.add(&sum);
-                records.insert(key, value);
-            }
-        }
-        let what = self.meta.check(&counted);
-        what.map_err(|what| StoreError::Damaged { path: self.path.clone(), what })?;
-        Ok(records)
+        tables::load(&self.connection, &self.path, &self.meta)
     }
 
     fn commit(&mut self, batch: &Batch) -> Result<(), StoreError> {
@@ -161,21 +146,49 @@ impl Store for SqliteStore {
         for (key, value) in &batch.puts {
             put(&transaction, &mut meta, key, value).map_err(error)?;
         }
+        for key in &batch.archives {
+            archive(&transaction, &mut meta, key).map_err(error)?;
+        }
         put_meta(&transaction, &meta).map_err(error)?;
         transaction.commit().map_err(error)?;
         self.meta = meta;
+        self.witness.note(self.meta.commits);
         Ok(())
     }
 
     fn commits(&self) -> u64 {
         self.meta.commits
     }
+
+    fn archived_count(&self) -> u64 {
+        self.meta.archived
+    }
+
+    fn archived(&self, key: &str) -> Result<Option<String>, StoreError> {
+        let mut found = None;
+        let sql = "SELECT key, value, checksum FROM archive WHERE key = ?1";
+        tables::each(&self.connection, &self.path, sql, [key], |_, value, _| found = Some(value))?;
+        Ok(found)
+    }
+
+    fn archived_keys(&self, limit: usize) -> Result<Vec<String>, StoreError> {
+        let mut keys = Vec::new();
+        let sql = "SELECT key, value, checksum FROM archive ORDER BY key DESC LIMIT ?1";
+        tables::each(&self.connection, &self.path, sql, [bound(limit)], |key, _, _| keys.push(key))?;
+        Ok(keys)
+    }
+
+    fn archived_after(&self, key: &str, limit: usize) -> Result<Vec<(String, String)>, StoreError> {
+        let mut page = Vec::new();
+        let sql = "SELECT key, value, checksum FROM archive WHERE key > ?1 ORDER BY key LIMIT ?2";
+        let parameters = params![key, bound(limit)];
+        tables::each(&self.connection, &self.path, sql, parameters, |key, value, _| page.push((key, value)))?;
+        Ok(page)
+    }
 }
 
-impl SqliteStore {
-    fn damaged(&self, key: String) -> StoreError {
-        StoreError::DamagedRecord { path: self.path.clone(), key }
-    }
+fn bound(limit: usize) -> i64 {
+    i64::try_from(limit).unwrap_or(i64::MAX)
 }
 
 fn open_flags() -> OpenFlags {
@@ -183,79 +196,39 @@ fn open_flags() -> OpenFlags {
     OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX
 }
 
+/// Looks at a file before SQLite does, which takes an empty one for a new database and removes its log.
+pub(super) fn check_magic(path: &Path) -> Result<(), StoreError> {
+    let error = |source| StoreError::File { what: "open", path: path.to_owned(), source };
+    let mut start = Vec::new();
+    let file = File::open(path).map_err(error)?;
+    file.take(u64::try_from(MAGIC.len()).unwrap_or(u64::MAX)).read_to_end(&mut start).map_err(error)?;
+    if start == MAGIC { Ok(()) } else { Err(StoreError::NotAStore { path: path.to_owned() }) }
+}
+
+/// Lets SQLite check the file's structure.
+pub(super) fn quick_check(connection: &Connection, path: &Path, sql: &str) -> Result<(), StoreError> {
+    let found = connection.query_row(sql, [], |row| row.get::<_, String>(0));
+    let found = found.map_err(|source| read_error(path, source))?;
+    if found == "ok" {
+        return Ok(());
+    }
+    // The lines before only say which database it is.
+    let what = found.lines().last().unwrap_or_default().to_owned();
+    Err(StoreError::Damaged { path: path.to_owned(), what })
+}
+
 /// Sets what durability rests on, and looks whether it is so.
 fn configure(connection: &Connection, path: &Path) -> Result<(), StoreError> {
-    let error = |source| sqlite_error("open", path, source);
+    let error = |source| read_error(path, source);
     connection.busy_timeout(BUSY_LIMIT).map_err(error)?;
     connection.execute_batch("PRAGMA cell_size_check = ON; PRAGMA trusted_schema = OFF").map_err(error)?;
     let journal: String =
         connection.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0)).map_err(error)?;
     connection.execute_batch("PRAGMA synchronous = FULL").map_err(error)?;
     let synchronous: i64 = connection.query_row("PRAGMA synchronous", [], |row| row.get(0)).map_err(error)?;
-    assert_eq!((journal.as_str(), synchronous), ("wal", SYNCHRONOUS_FULL), "commits would not be durable");
-    Ok(())
-}
-
-fn put(transaction: &Transaction<'_>, meta: &mut Meta, key: &str, value: &str) -> rusqlite::Result<()> {
-    assert_ne!(key, keys::META, "the store writes its record of itself");
-    remember_gone(transaction, meta, key)?;
-    meta.add(&checksum(key, value));
-    put_row(transaction, key, value)
-}
-
-fn delete(transaction: &Transaction<'_>, meta: &mut Meta, key: &str) -> rusqlite::Result<()> {
-    remember_gone(transaction, meta, key)?;
-    transaction.prepare_cached("DELETE FROM records WHERE key = ?1")?.execute([key])?;
-    Ok(())
-}
-
-/// Takes the record that is about to be replaced or deleted out of the sum.
-fn remember_gone(transaction: &Transaction<'_>, meta: &mut Meta, key: &str) -> rusqlite::Result<()> {
-    let mut old = transaction.prepare_cached("SELECT checksum FROM records WHERE key = ?1")?;
-    if let Some(old) = old.query_row([key], |row| row.get::<_, Checksum>(0)).optional()? {
-        meta.remove(&old);
+    if (journal.as_str(), synchronous) == ("wal", SYNCHRONOUS_FULL) {
+        return Ok(());
     }
-    Ok(())
-}
-
-fn put_meta(transaction: &Transaction<'_>, meta: &Meta) -> rusqlite::Result<()> {
-    put_row(transaction, keys::META, &encode(meta))
-}
-
-fn put_row(transaction: &Transaction<'_>, key: &str, value: &str) -> rusqlite::Result<()> {
-    let put = "INSERT INTO records (key, value, checksum) VALUES (?1, ?2, ?3) \
-               ON CONFLICT (key) DO UPDATE SET value = excluded.value, checksum = excluded.checksum";
-    transaction.prepare_cached(put)?.execute(params![key, value, checksum(key, value)])?;
-    Ok(())
-}
-
-fn read_meta(connection: &Connection, path: &Path) -> Result<Meta, StoreError> {
-    let meta = "SELECT key, value, checksum FROM records WHERE key = ?1";
-    let read = connection.query_row(meta, [keys::META], |row| Ok(read_row(row)));
-    let read = read.optional().map_err(|source| sqlite_error("read", path, source))?;
-    let damaged = |key| StoreError::DamagedRecord { path: path.to_owned(), key };
-    let (key, value, _) = read.ok_or_else(|| damaged(keys::META.to_owned()))?.map_err(damaged)?;
-    Ok(decode(&key, &value)?)
-}
-
-/// A row's key, value and checksum; the key alone where they don't fit together.
-fn read_row(row: &rusqlite::Row<'_>) -> Result<(String, String, Checksum), String> {
-    let bytes = |index| row.get_ref(index).ok().and_then(|cell| cell.as_bytes().ok()).unwrap_or_default();
-    let key = String::from_utf8_lossy(bytes(0)).into_owned();
-    let Ok(value) = str::from_utf8(bytes(1)) else { return Err(key) };
-    let sum = checksum(&key, value);
-    match bytes(2) == sum {
-        true => Ok((key, value.to_owned(), sum)),
-        false => Err(key),
-    }
-}
-
-fn sqlite_error(what: &'static str, path: &Path, source: rusqlite::Error) -> StoreError {
-    let path = path.to_owned();
-    match source.sqlite_error_code() {
-        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => StoreError::InUse { path },
-        Some(ErrorCode::DatabaseCorrupt) => StoreError::Damaged { path, what: source.to_string() },
-        Some(ErrorCode::NotADatabase) => StoreError::NotAStore { path },
-        Some(_) | None => StoreError::Sqlite { what, path, source },
-    }
+    let what = format!("it opens in journal mode {journal}, in which commits would not be durable");
+    Err(StoreError::Damaged { path: path.to_owned(), what })
 }

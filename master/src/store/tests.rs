@@ -114,7 +114,7 @@ fn a_flipped_bit_is_found_and_the_record_named() {
     let error = SqliteStore::open(&path).unwrap().load().unwrap_err();
     let path = path.display();
     let expected = format!(
-        "record node/node1 of the store {path} is damaged: remove {path}-wal and restore {path} from a backup"
+        "record node/node1 of the store {path} is damaged: restore a backup: muster-masterd --restore FILE"
     );
     assert_eq!(error.to_string(), expected);
 }
@@ -139,7 +139,7 @@ fn a_torn_file_is_found() {
     fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(length / 2).unwrap();
     let error = SqliteStore::open(&path).and_then(|store| store.load()).unwrap_err();
     assert!(matches!(error, StoreError::Damaged { .. }), "{error}");
-    assert!(error.to_string().ends_with("cluster.db from a backup"), "{error}");
+    assert!(error.to_string().ends_with("muster-masterd --restore FILE"), "{error}");
 }
 
 #[test]
@@ -185,7 +185,7 @@ fn a_record_that_was_taken_away_or_put_back_is_found() {
 fn what_is_no_store_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("cluster.db");
-    assert!(matches!(SqliteStore::open(&path).err().unwrap(), StoreError::Sqlite { what: "open", .. }));
+    assert!(matches!(SqliteStore::open(&path).err().unwrap(), StoreError::File { what: "open", .. }));
     fs::write(&path, "").unwrap();
     assert!(matches!(SqliteStore::open(&path).err().unwrap(), StoreError::NotAStore { .. }));
     fs::write(&path, "x".repeat(8192)).unwrap();
@@ -193,6 +193,10 @@ fn what_is_no_store_is_refused() {
     fs::remove_file(&path).unwrap();
     with_shell(&path, "CREATE TABLE other (a TEXT)");
     assert!(matches!(SqliteStore::open(&path).err().unwrap(), StoreError::NotAStore { .. }));
+}
+
+fn nothing(_: Records) -> Records {
+    unreachable!("this upgrade is of an older format than the file's")
 }
 
 fn upgrade(mut old: Records) -> Records {
@@ -206,15 +210,15 @@ fn an_older_file_is_copied_and_upgraded_and_a_newer_one_refused() {
     let path = folder.path().join("cluster.db");
     let old = records(&[("a", "1"), ("b", "2")]);
     drop(SqliteStore::create(&path, &old).unwrap());
-    let next = Format { version: FORMAT_VERSION + 1, upgrades: &[upgrade] };
+    let next = Format { version: FORMAT_VERSION + 1, upgrades: &[nothing, upgrade] };
     let store = SqliteStore::open_as(&path, &next).unwrap();
     assert_eq!(store.load().unwrap(), upgrade(old.clone()));
     drop(store);
     // The program of before: refuses the file, and opens the copy.
     let error = SqliteStore::open(&path).err().unwrap();
-    assert!(matches!(error, StoreError::Newer { found: 2, known: 1, .. }), "{error}");
+    assert!(matches!(error, StoreError::Newer { found: 3, known: 2, .. }), "{error}");
     assert!(error.to_string().contains("start the newer version again"), "{error}");
-    let copy = folder.path().join("cluster.db.format-1.backup");
+    let copy = folder.path().join("cluster.db.format-2.backup");
     assert_eq!(SqliteStore::open(&copy).unwrap().load().unwrap(), old);
     // The next program opens it again without upgrading it twice.
     assert_eq!(SqliteStore::open_as(&path, &next).unwrap().load().unwrap(), upgrade(old));
@@ -251,18 +255,20 @@ fn an_operator_can_look_into_the_store_of_a_running_master() {
 #[test]
 fn a_copy_of_a_running_store_can_be_opened() {
     let folder = tempfile::tempdir().unwrap();
-    let mut store = MasterStore::open(&folder.path().join("cluster.db")).unwrap();
+    let path = folder.path().join("cluster.db");
+    let mut store = MasterStore::open(&path).unwrap();
     let copy = folder.path().join("copy.db");
-    assert!(store.backup(&copy).is_err());
+    assert!(snapshot(&path, &copy).is_err());
     store.commit(&put(keys::CLUSTER, "c")).unwrap();
     store.commit(&put("a", "1")).unwrap();
-    store.backup(&copy).unwrap();
+    let contents = snapshot(&path, &copy).unwrap();
     let then = store.load().unwrap();
+    assert_eq!((contents.format, contents.commits, &contents.records), (FORMAT_VERSION, 1, &then));
     store.commit(&put("a", "2")).unwrap();
     let opened = SqliteStore::open(&copy).unwrap();
     assert_eq!((opened.load().unwrap(), opened.commits()), (then, 1));
     drop(opened);
-    store.backup(&copy).unwrap();
+    snapshot(&path, &copy).unwrap();
     assert_eq!(SqliteStore::open(&copy).unwrap().load().unwrap(), store.load().unwrap());
     assert_eq!(fs::metadata(&copy).unwrap().permissions().mode() & 0o777, 0o600);
 }

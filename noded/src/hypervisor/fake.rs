@@ -1,7 +1,8 @@
 //! A hypervisor whose guests are state files: everything but the computing, for tests and demonstrations.
 //!
 //! `guests/<uuid>.json` says that a guest runs; it survives a restart of the daemon, as a real guest does. A guest that
-//! was stopped has no file. Writing `"state": "stopped"` into one makes a guest that ended by itself.
+//! was stopped has no file. Writing `"state": "stopped"` into one makes a guest that ended by itself, `"shutdown_ms": 5000`
+//! one that needs so long to shut down.
 
 use std::{
     fs, io,
@@ -15,7 +16,10 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::{GuestReport, GuestSpec, Hypervisor, HypervisorError};
-use crate::storage::{DiskStore, file_uuid, names, sync_dir};
+use crate::{
+    cancel::Cancel,
+    storage::{DiskStore, file_uuid, names, sync_dir},
+};
 
 /// The state file's content.
 #[derive(Serialize, Deserialize)]
@@ -28,6 +32,9 @@ struct Kept {
     ip: Option<String>,
     mac: String,
     os: String,
+    /// What its shutdown takes.
+    #[serde(default)]
+    shutdown_ms: u64,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -72,7 +79,7 @@ fn write_error(error: FileError, path: &Path) -> HypervisorError {
 }
 
 impl Hypervisor for Fake {
-    fn start(&self, guest: &GuestSpec) -> Result<(), HypervisorError> {
+    fn start(&self, guest: &GuestSpec, _cancel: &Cancel) -> Result<(), HypervisorError> {
         let path = self.path(guest.instance);
         if self.read(&path)?.is_some_and(|kept| kept.state == KeptState::Running) {
             return Ok(());
@@ -90,13 +97,19 @@ impl Hypervisor for Fake {
             ip: guest.ip.clone(),
             mac: guest.mac.clone(),
             os: guest.os.clone(),
+            shutdown_ms: 0,
         };
         let text = serde_json::to_vec_pretty(&kept).expect("plain data has a JSON form");
         write_atomic(&path, &text, MODE_PRIVATE).map_err(|error| write_error(error, &path))
     }
 
-    fn stop(&self, instance: Uuid, _limit: Duration) -> Result<(), HypervisorError> {
+    fn stop(&self, instance: Uuid, limit: Duration, cancel: &Cancel) -> Result<(), HypervisorError> {
         let path = self.path(instance);
+        // One whose file can't be read is stopped as well as one can.
+        if let Ok(Some(Kept { state: KeptState::Running, shutdown_ms, .. })) = self.read(&path) {
+            let needed = Duration::from_millis(shutdown_ms).min(limit);
+            cancel.wait(needed).map_err(|_| HypervisorError::Cancelled(instance))?;
+        }
         match fs::remove_file(&path) {
             Ok(()) => sync_dir(&self.folder).map_err(|source| file_error("sync", &self.folder, source)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -163,11 +176,11 @@ mod tests {
         let running =
             GuestReport { instance: bench.guest.instance, running: true, memory_mib: 512, vcpus: 2 };
         for _ in 0..2 {
-            fake.start(&bench.guest).unwrap();
+            fake.start(&bench.guest, &Cancel::default()).unwrap();
             assert_eq!(fake.states().unwrap(), vec![running.clone()]);
         }
         for _ in 0..2 {
-            fake.stop(bench.guest.instance, Duration::ZERO).unwrap();
+            fake.stop(bench.guest.instance, Duration::ZERO, &Cancel::default()).unwrap();
             assert_eq!(fake.states().unwrap(), vec![]);
         }
     }
@@ -175,7 +188,7 @@ mod tests {
     #[test]
     fn guests_outlive_the_daemon() {
         let bench = Bench::new();
-        bench.hypervisor().start(&bench.guest).unwrap();
+        bench.hypervisor().start(&bench.guest, &Cancel::default()).unwrap();
         assert_eq!(bench.hypervisor().states().unwrap().len(), 1);
     }
 
@@ -184,7 +197,7 @@ mod tests {
         let bench = Bench::new();
         bench.disks.remove(bench.guest.disks[0]).unwrap();
         let fake = bench.hypervisor();
-        assert!(matches!(fake.start(&bench.guest), Err(HypervisorError::Disk { .. })));
+        assert!(matches!(fake.start(&bench.guest, &Cancel::default()), Err(HypervisorError::Disk { .. })));
         assert_eq!(fake.states().unwrap(), vec![]);
     }
 
@@ -192,13 +205,34 @@ mod tests {
     fn a_guest_that_ended_by_itself_is_reported_and_can_be_started() {
         let bench = Bench::new();
         let fake = bench.hypervisor();
-        fake.start(&bench.guest).unwrap();
+        fake.start(&bench.guest, &Cancel::default()).unwrap();
         let path = bench.folder.path().join(format!("guests/{}.json", bench.guest.instance));
         fs::write(&path, fs::read_to_string(&path).unwrap().replace("running", "stopped")).unwrap();
         assert!(!fake.states().unwrap()[0].running);
-        fake.start(&bench.guest).unwrap();
+        fake.start(&bench.guest, &Cancel::default()).unwrap();
         assert!(fake.states().unwrap()[0].running);
         fs::write(&path, "{").unwrap();
         assert!(matches!(fake.states(), Err(HypervisorError::Damaged { .. })));
+    }
+
+    #[test]
+    fn a_guest_that_shuts_down_slowly_is_stopped_by_force_at_the_limit_or_left_when_it_is_cancelled() {
+        let bench = Bench::new();
+        let fake = bench.hypervisor();
+        let (instance, cancel) = (bench.guest.instance, Cancel::default());
+        fake.start(&bench.guest, &cancel).unwrap();
+        let path = bench.folder.path().join(format!("guests/{instance}.json"));
+        let slow =
+            fs::read_to_string(&path).unwrap().replace("\"shutdown_ms\": 0", "\"shutdown_ms\": 3600000");
+        fs::write(&path, slow).unwrap();
+        let stopping = std::thread::spawn({
+            let (fake, cancel) = (fake.clone(), cancel.clone());
+            move || fake.stop(instance, Duration::from_secs(3600), &cancel)
+        });
+        cancel.cancel();
+        assert!(matches!(stopping.join().unwrap(), Err(HypervisorError::Cancelled(of)) if of == instance));
+        assert!(fake.states().unwrap()[0].running);
+        fake.stop(instance, Duration::from_millis(2), &Cancel::default()).unwrap();
+        assert_eq!(fake.states().unwrap(), vec![]);
     }
 }

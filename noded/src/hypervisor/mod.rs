@@ -8,7 +8,10 @@ use std::{path::Path, path::PathBuf, sync::Arc, time::Duration};
 
 use uuid::Uuid;
 
-use crate::storage::{DiskStore, StorageError};
+use crate::{
+    cancel::{Cancel, ENDED},
+    storage::{DiskStore, StorageError},
+};
 
 /// What a guest is made of.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -77,17 +80,21 @@ pub enum HypervisorError {
         #[source]
         source: serde_json::Error,
     },
+    /// The call was told to end before the guest had followed.
+    #[error("{ENDED}: guest {0} is left as it is")]
+    Cancelled(Uuid),
 }
 
-/// Starts and stops guests. Calls block; several may come at once, but never two for one guest.
+/// Starts and stops guests. Calls block; several may come at once, but never two for one guest. One that waits for a
+/// guest gives up as soon as it is cancelled, and leaves the guest in whatever state it is.
 pub trait Hypervisor: Send + Sync {
     /// Starts a guest; one that runs is left alone (a repeated call is fine). Its disks exist.
-    /// On failure the guest is down.
-    fn start(&self, guest: &GuestSpec) -> Result<(), HypervisorError>;
+    /// On failure the guest is down; when it was cancelled it may be in either state.
+    fn start(&self, guest: &GuestSpec, cancel: &Cancel) -> Result<(), HypervisorError>;
 
     /// Stops a guest within the limit, by force where it does not follow; one that is down or unknown is fine.
     /// On failure it may be in either state; the call may be repeated.
-    fn stop(&self, instance: Uuid, limit: Duration) -> Result<(), HypervisorError>;
+    fn stop(&self, instance: Uuid, limit: Duration, cancel: &Cancel) -> Result<(), HypervisorError>;
 
     /// All guests known here, by uuid. Called often; must not wait for a guest.
     fn states(&self) -> Result<Vec<GuestReport>, HypervisorError>;

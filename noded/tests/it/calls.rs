@@ -1,8 +1,8 @@
 //! Calls of the backends: answers, repeats, faults, and what a crash leaves.
 
 use muster_proto::v1::{
-    DiskCreate, DiskRemove, ExportPublish, ExportRemove, ExportStage, Guest, GuestDisk, GuestStart,
-    GuestStop, RunState, execute_event::Event, node_call::Call,
+    DiskCreate, DiskRemove, EndJobRequest, ExportPublish, ExportRemove, ExportStage, Guest, GuestDisk,
+    GuestStart, GuestStop, HelloRequest, RunState, execute_event::Event, node_call::Call,
 };
 
 use crate::program::{Program, answer, names, uuid, wait_for};
@@ -26,7 +26,17 @@ fn guest_start() -> Call {
 }
 
 fn guest_stop() -> Call {
-    Call::GuestStop(GuestStop { instance_uuid: uuid(1), timeout_ms: 1000, name: "web1".to_owned() })
+    guest_stop_within(1000)
+}
+
+fn guest_stop_within(timeout_ms: u64) -> Call {
+    Call::GuestStop(GuestStop { instance_uuid: uuid(1), timeout_ms, name: "web1".to_owned() })
+}
+
+/// Ends job 1; how many runs there were.
+async fn end_job(program: &Program) -> u32 {
+    let request = EndJobRequest { context: crate::program::context(), job_id: 1, call_ids: Vec::new() };
+    program.agent().await.end_job(request).await.expect("nothing is left of it").into_inner().ended
 }
 
 #[tokio::test]
@@ -114,14 +124,11 @@ async fn a_call_that_a_crash_broke_off_is_carried_out_when_it_is_repeated() {
 
 #[tokio::test]
 async fn a_call_of_a_job_that_ended_is_not_begun() {
-    use muster_proto::v1::EndJobRequest;
     let program = Program::start().await;
     program.faults("[disk_create]\ndelay_ms = 600000\n");
     let stream = program.execute("1/1/1", disk_create(64)).await.unwrap();
-    let request = EndJobRequest { context: crate::program::context(), job_id: 1 };
-    let ended = program.agent().await.end_job(request).await.unwrap().into_inner().ended;
-    assert_eq!(ended, 1);
-    assert!(answer(stream).await.unwrap_err().contains("not alive"));
+    assert_eq!(end_job(&program).await, 1);
+    assert_eq!(answer(stream).await.unwrap_err(), "ended at the request of the master");
     assert_eq!(names(&program.path("storage_dir")), Vec::<String>::new());
 }
 
@@ -157,4 +164,64 @@ async fn an_undo_waits_for_the_step_that_it_undoes() {
     program.call("1/undo-2/1", guest_stop()).await.unwrap();
     answer(step).await.unwrap();
     assert!(program.state().await.guests.is_empty(), "the undo came after the step");
+}
+
+#[tokio::test]
+async fn a_shutdown_ends_with_its_job_and_leaves_the_guest_as_it_is() {
+    let mut program = Program::start().await;
+    program.call("1/1/1", disk_create(64)).await.unwrap();
+    program.call("1/2/1", guest_start()).await.unwrap();
+    let path = program.path("state_dir/node/guests").join(format!("{}.json", uuid(1)));
+    let slow =
+        std::fs::read_to_string(&path).unwrap().replace("\"shutdown_ms\": 0", "\"shutdown_ms\": 3600000");
+    std::fs::write(&path, slow).unwrap();
+    let stop = || guest_stop_within(3_600_000);
+    let mut stream = program.execute("1/3/1", stop()).await.unwrap();
+    stream.message().await.unwrap().unwrap();
+    let start = std::time::Instant::now();
+    assert_eq!(end_job(&program).await, 1);
+    assert!(start.elapsed() < std::time::Duration::from_secs(5), "{:?}", start.elapsed());
+    let failed = answer(stream).await.unwrap_err();
+    assert!(failed.starts_with("ended at the request of the master"), "{failed}");
+    assert_eq!(program.state().await.guests[0].state(), RunState::Running);
+    assert_eq!(end_job(&program).await, 0, "nothing of it goes on");
+
+    // The answer is journaled: a repeat stops nothing, whenever it comes.
+    program.kill();
+    program.begin().await;
+    assert_eq!(program.call("1/3/1", stop()).await.unwrap_err(), failed);
+    // An undo is a call of the same job, and is carried out.
+    program.call("1/undo-2/1", guest_stop_within(1)).await.unwrap();
+    assert!(program.state().await.guests.is_empty());
+}
+
+#[tokio::test]
+async fn calls_that_wait_for_their_turn_end_without_having_begun() {
+    let program = Program::start().await;
+    program.faults("[guest_stop]\ndelay_ms = 600000\n");
+    let first = program.execute("1/1/1", guest_stop()).await.unwrap();
+    let mut waiting = Vec::new();
+    for step in 2..=5 {
+        waiting.push(program.execute(&format!("1/{step}/1"), disk_create(64)).await.unwrap());
+    }
+    let other = program.execute("2/1/1", guest_stop()).await.unwrap();
+    assert_eq!(end_job(&program).await, 5);
+    for stream in waiting.into_iter().chain([first]) {
+        assert_eq!(answer(stream).await.unwrap_err(), "ended at the request of the master");
+    }
+    assert_eq!(names(&program.path("storage_dir")), Vec::<String>::new());
+    // The other job's call goes on until it, too, is not alive.
+    let hello = |alive_jobs| HelloRequest {
+        context: crate::program::context(),
+        version: "0".to_owned(),
+        alive_jobs,
+        now_ms: 0,
+        node_name: "node1".to_owned(),
+    };
+    program.agent().await.hello(hello(vec![2])).await.unwrap();
+    let repeated = program.execute("2/1/1", guest_stop()).await.unwrap();
+    program.agent().await.hello(hello(vec![])).await.unwrap();
+    for stream in [other, repeated] {
+        assert_eq!(answer(stream).await.unwrap_err(), "ended at the request of the master");
+    }
 }

@@ -9,7 +9,7 @@ use muster_proto::v1::{
 };
 use tonic::{Code, Status};
 
-use crate::program::{Program, context, names, uuid};
+use crate::program::{Program, context, names, uuid, wait_for};
 
 const MIB: u64 = 1024 * 1024;
 
@@ -39,7 +39,7 @@ async fn with_disk(size_mib: u64) -> Program {
 }
 
 async fn read(program: &Program, image: ImageRef) -> Result<Vec<ImageChunk>, Status> {
-    let request = v1::ReadImageRequest { context: context(), image: Some(image) };
+    let request = v1::ReadImageRequest { context: context(), image: Some(image), job_id: 7 };
     let chunks = program.node().await.read_image(request).await?.into_inner();
     chunks.collect::<Vec<_>>().await.into_iter().collect()
 }
@@ -49,7 +49,7 @@ async fn write(
     image: ImageRef,
     chunks: Vec<ImageChunk>,
 ) -> Result<v1::WriteImageResponse, Status> {
-    let start = v1::WriteImageStart { context: context(), image: Some(image) };
+    let start = v1::WriteImageStart { context: context(), image: Some(image), job_id: 7 };
     let parts = [Part::Start(start)].into_iter().chain(chunks.into_iter().map(Part::Chunk));
     let requests = stream::iter(parts.map(|part| WriteImageRequest { part: Some(part) }));
     Ok(program.node().await.write_image(requests).await?.into_inner())
@@ -121,4 +121,50 @@ async fn faults_fail_images_too() {
     assert_eq!(read(&program, disk()).await.unwrap_err().message(), "bad sector");
     let first = ImageChunk { offset: 0, data: Vec::new(), length: Some(MIB) };
     assert_eq!(write(&program, disk(), vec![first]).await.unwrap_err().message(), "no space");
+}
+
+/// Ends the job of the copies; how many there were.
+async fn end_job(program: &Program) -> u32 {
+    let request = v1::EndJobRequest { context: context(), job_id: 7, call_ids: Vec::new() };
+    program.agent().await.end_job(request).await.expect("nothing is left of them").into_inner().ended
+}
+
+#[tokio::test]
+async fn a_reader_ends_with_its_job_also_if_its_caller_takes_nothing() {
+    let program = with_disk(64).await;
+    let file = fs::OpenOptions::new().write(true).open(disk_path(&program)).unwrap();
+    file.write_all_at(&vec![7; usize::try_from(32 * MIB).unwrap()], 0).unwrap();
+    let request = v1::ReadImageRequest { context: context(), image: Some(disk()), job_id: 7 };
+    let mut chunks = program.node().await.read_image(request).await.unwrap().into_inner();
+    chunks.message().await.unwrap().unwrap();
+    assert_eq!(end_job(&program).await, 1);
+    let ended = loop {
+        match chunks.message().await {
+            Ok(chunk) => drop(chunk.expect("the image must not seem to be whole")),
+            Err(status) => break status,
+        }
+    };
+    assert_eq!((ended.code(), ended.message()), (Code::Aborted, "ended at the request of the master"));
+    assert_eq!(end_job(&program).await, 0);
+}
+
+#[tokio::test]
+async fn a_writer_ends_with_its_job_and_a_delay_too() {
+    let program = with_disk(1).await;
+    for text in ["", "[write_image]\ndelay_ms = 600000\n"] {
+        program.faults(text);
+        let start = v1::WriteImageStart { context: context(), image: Some(export("sda.raw")), job_id: 7 };
+        let first = ImageChunk { offset: 0, data: Vec::new(), length: Some(MIB) };
+        let data = ImageChunk { offset: 0, data: vec![1], length: None };
+        let parts = [Part::Start(start), Part::Chunk(first), Part::Chunk(data)];
+        let requests = parts.map(|part| WriteImageRequest { part: Some(part) });
+        // It has no end.
+        let requests = stream::iter(requests).chain(stream::pending());
+        let mut node = program.node().await;
+        let writing = tokio::spawn(async move { node.write_image(requests).await });
+        let ended = wait_for(async || Some(end_job(&program).await).filter(|ended| *ended > 0)).await;
+        assert_eq!(ended, 1);
+        let status = writing.await.unwrap().unwrap_err();
+        assert_eq!((status.code(), status.message()), (Code::Aborted, "ended at the request of the master"));
+    }
 }

@@ -101,8 +101,50 @@ async fn run_hooks(program: &Program) -> tonic::Streaming<v1::RunHooksEvent> {
     HookServiceClient::new(channel).run_hooks(request).await.expect("it is taken").into_inner()
 }
 
+/// The keeper of a script's run.
+fn parent_of(pid: Pid) -> Pid {
+    let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).expect("it runs");
+    let (_, fields) = stat.rsplit_once(')').expect("the name stands in parentheses");
+    let parent = fields.split_whitespace().nth(1).and_then(|parent| parent.parse().ok());
+    let parent = parent.and_then(Pid::from_raw).expect("the parent follows the state");
+    let line = fs::read_to_string(format!("/proc/{}/cmdline", parent.as_raw_nonzero())).expect("it runs");
+    assert!(line.contains("hook-keeper"), "{line}");
+    parent
+}
+
 #[tokio::test]
-async fn r8_a_run_that_a_crash_broke_off_is_lost_and_nothing_of_it_is_left() {
+async fn r8_a_run_goes_on_without_its_daemon_and_the_next_one_answers_for_it() {
+    let mut program = Program::start().await;
+    let folder = program.path("hooks_dir/node-add-pre.d");
+    let (pids, gate) = (program.path("pids"), program.path("gate"));
+    fs::create_dir_all(&folder).unwrap();
+    let script = folder.join("10-long");
+    let wait = format!("while [ ! -e {} ]; do sleep 0.02; done", gate.display());
+    fs::write(&script, format!("#!/bin/sh\necho $$ >>{}\n{wait}\nexit 5\n", pids.display())).unwrap();
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
+    let _stream = run_hooks(&program).await;
+    let read = async || fs::read_to_string(&pids).ok()?.trim().parse::<i32>().ok();
+    wait_for(read).await;
+    program.kill();
+    program.begin().await;
+    let mut stream = run_hooks(&program).await;
+    fs::write(&gate, "").unwrap();
+    let mut scripts = 0;
+    let result = loop {
+        match stream.message().await.unwrap().unwrap().event.unwrap() {
+            Event::Going(_) => {}
+            Event::Script(_) => scripts += 1,
+            Event::Result(result) => break result,
+            Event::Lost(lost) => panic!("{lost:?}"),
+        }
+    };
+    let outcome = result.scripts[0].outcome.clone().unwrap().kind.unwrap();
+    assert_eq!((scripts, outcome), (1, v1::script_outcome::Kind::FailedCode(5)));
+    assert_eq!(fs::read_to_string(&pids).unwrap().lines().count(), 1, "it ran once");
+}
+
+#[tokio::test]
+async fn r8_a_run_whose_daemon_and_keeper_died_is_lost_and_nothing_of_it_is_left() {
     let mut program = Program::start().await;
     let (folder, pid) = (program.path("hooks_dir/node-add-pre.d"), program.path("pid"));
     fs::create_dir_all(&folder).unwrap();
@@ -113,7 +155,8 @@ async fn r8_a_run_that_a_crash_broke_off_is_lost_and_nothing_of_it_is_left() {
     let read = async || fs::read_to_string(&pid).ok()?.trim().parse::<i32>().ok();
     let script_pid = Pid::from_raw(wait_for(read).await).unwrap();
     program.kill();
-    rustix::process::test_kill_process(script_pid).expect("the script goes on without the daemon");
+    kill_process(parent_of(script_pid), Signal::KILL).expect("its keeper goes on without the daemon");
+    rustix::process::test_kill_process(script_pid).expect("the script goes on without both");
     program.begin().await;
     let mut stream = run_hooks(&program).await;
     let last = loop {

@@ -3,7 +3,7 @@
 use muster_core::{
     engine::{
         ErrorKind, FailedUndo, Job, JobError, Level, LogEntry, LogLine, Outcome, Phase, RUNNING_MAX, Status,
-        Timings,
+        Timings, WaitReason,
     },
     hooks::{self, NodeAnswer, NodeReport, Objection},
     locks::Blocked,
@@ -146,45 +146,54 @@ impl From<&FailedUndo> for v1::FailedUndo {
             step: undo.call.text(),
             node: undo.call.node().map(ToString::to_string).unwrap_or_default(),
             error: undo.error.clone(),
+            made_good: undo.made_good,
         }
     }
 }
 
 /// What a waiting job waits for, in words.
-fn waiting_for(job: &Job, blocked: Option<&Blocked>) -> String {
-    match (&job.phase, blocked) {
-        (Phase::Waiting, Some(Blocked { lock, by, held: true })) => format!("lock {lock}, held by job {by}"),
-        (Phase::Waiting, Some(Blocked { lock, by, held: false })) => {
+fn waiting_for(job: &Job, reason: Option<&WaitReason>) -> String {
+    if !matches!(job.phase, Phase::Waiting) {
+        return String::new();
+    }
+    match reason {
+        Some(WaitReason::Lock(Blocked { lock, by, held: true })) => format!("lock {lock}, held by job {by}"),
+        Some(WaitReason::Lock(Blocked { lock, by, held: false })) => {
             format!("lock {lock}, which job {by} waits for from earlier on")
         }
-        (Phase::Waiting, None) => format!("one of {RUNNING_MAX} running jobs to end"),
-        (
-            Phase::PreHooks { .. }
-            | Phase::Running { .. }
-            | Phase::Cleaning { .. }
-            | Phase::PostHooks { .. }
-            | Phase::Undoing { .. }
-            | Phase::Done { .. },
-            _,
-        ) => String::new(),
+        Some(WaitReason::Job(dependency)) => {
+            format!("job {} to end as {}", dependency.job, dependency.wanted())
+        }
+        Some(WaitReason::Paused) => "the queue to be resumed (gnt-cluster queue resume)".to_owned(),
+        None => format!("one of {RUNNING_MAX} running jobs to end"),
     }
 }
 
-fn phase_text(job: &Job, blocked: Option<&Blocked>) -> &'static str {
+fn phase_text(job: &Job, reason: Option<&WaitReason>) -> &'static str {
     match &job.phase {
-        Phase::Waiting if blocked.is_none() => "queued",
+        Phase::Waiting if reason.is_none() => "queued",
+        Phase::Waiting if !matches!(reason, Some(WaitReason::Lock(_))) => "waiting",
         phase @ (Phase::Waiting
         | Phase::PreHooks { .. }
         | Phase::Running { .. }
         | Phase::Cleaning { .. }
         | Phase::PostHooks { .. }
         | Phase::Undoing { .. }
+        | Phase::Blocked { .. }
         | Phase::Done { .. }) => phase.as_str(),
     }
 }
 
-/// A job for lists: without reports, log and environment. `blocked` is what holds a waiting job up.
-pub fn job_brief(job: &Job, blocked: Option<&Blocked>) -> v1::Job {
+fn blocked_call(job: &Job) -> Option<v1::BlockedCall> {
+    job.blocked_call().map(|call| v1::BlockedCall {
+        step: call.text(),
+        node: call.node().map(ToString::to_string).unwrap_or_default(),
+        locks: job.submission.locks().iter().map(|(name, _)| name.to_owned()).collect(),
+    })
+}
+
+/// A job for lists: without reports, log and environment. `reason` is what a waiting job waits for.
+pub fn job_brief(job: &Job, reason: Option<&WaitReason>) -> v1::Job {
     let submission = &job.submission;
     let error = match &job.phase {
         Phase::Done { outcome: Outcome::Error(error), .. } => Some(error.into()),
@@ -194,14 +203,15 @@ pub fn job_brief(job: &Job, blocked: Option<&Blocked>) -> v1::Job {
         | Phase::Running { .. }
         | Phase::Cleaning { .. }
         | Phase::PostHooks { .. }
-        | Phase::Undoing { .. } => None,
+        | Phase::Undoing { .. }
+        | Phase::Blocked { .. } => None,
     };
     v1::Job {
         id: submission.id,
         uuid: submission.uuid.to_string(),
         op_id: submission.op.row().op_id.to_owned(),
         summary: job.summary(),
-        status: v1::JobStatus::from(job.status(blocked.is_some())).into(),
+        status: v1::JobStatus::from(job.status(reason.is_some())).into(),
         error,
         user: submission.user.clone(),
         reason: submission.reason.clone(),
@@ -209,15 +219,21 @@ pub fn job_brief(job: &Job, blocked: Option<&Blocked>) -> v1::Job {
         submitted_ms: submission.fresh.now_ms,
         started_ms: job.started_ms,
         ended_ms: job.ended_ms,
-        phase: phase_text(job, blocked).to_owned(),
-        waiting_for: waiting_for(job, blocked),
+        phase: phase_text(job, reason).to_owned(),
+        waiting_for: waiting_for(job, reason),
         timings: Some((&job.timings).into()),
+        killed: job.killed,
+        committed: job.committed,
+        blocked: blocked_call(job),
+        depends: submission.depends.iter().map(Into::into).collect(),
+        priority: i32::from(submission.priority.value()),
+        parent_job: submission.parent.unwrap_or_default(),
         ..v1::Job::default()
     }
 }
 
-/// A job with everything that is known of it. `blocked` is what holds a waiting job up.
-pub fn job_whole(job: &Job, blocked: Option<&Blocked>) -> v1::Job {
+/// A job with everything that is known of it. `reason` is what a waiting job waits for.
+pub fn job_whole(job: &Job, reason: Option<&WaitReason>) -> v1::Job {
     let names = |nodes: &[NodeName]| nodes.iter().map(ToString::to_string).collect();
     let prepared = job.prepared();
     let env = prepared.map(|prepared| {
@@ -233,14 +249,14 @@ pub fn job_whole(job: &Job, blocked: Option<&Blocked>) -> v1::Job {
         pre_nodes: prepared.map(|prepared| names(&prepared.nodes.pre)).unwrap_or_default(),
         post_nodes: prepared.map(|prepared| names(&prepared.nodes.post)).unwrap_or_default(),
         operation: Some(job.submission.op.clone().into()),
-        ..job_brief(job, blocked)
+        ..job_brief(job, reason)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use muster_core::{
-        engine::{Effect, Engine, Input, Now, Submission},
+        engine::{Effect, Engine, Input, Now, Priority, Submission},
         hooks::{Captured, HookResult, NotReached, ScriptOutcome, ScriptResult},
         ops::{InstanceStart, Op, examples},
     };
@@ -260,6 +276,9 @@ mod tests {
             dry_run: false,
             request_id: String::new(),
             fresh: examples::fresh(),
+            depends: Vec::new(),
+            priority: Priority::default(),
+            parent: None,
         }
     }
 
@@ -327,7 +346,7 @@ mod tests {
         for id in [1, 2, 3] {
             engine.handle(Input::Submit(Box::new(start(id))), NOW);
         }
-        let show = |id| job_brief(engine.job(id).unwrap(), engine.locks().waits_for(id).as_ref());
+        let show = |id| job_brief(engine.job(id).unwrap(), engine.wait_reason(id).as_ref());
         assert_eq!((show(1).status(), show(1).phase), (v1::JobStatus::Running, "pre-hooks".to_owned()));
         assert_eq!(show(2).status(), v1::JobStatus::Waiting);
         assert_eq!(show(2).waiting_for, "lock instance:db1, held by job 1");

@@ -1,14 +1,17 @@
 //! Operations between wire and core: what a client asks for is parsed here, once.
 
+use std::collections::BTreeSet;
+
 use muster_core::{
+    engine::{DEPENDS_MAX, Dependency, Ending, Priority},
     hooks::{ExitCodes, OnError, OnTimeout, OnUnreachable},
     model::{ClientRole, DiskTemplate},
     names::NodeName,
     ops::{
         BackupExport, CertificatesRenew, ClientCertificateRevoke, ClientCertificateSign, ClusterDestroy,
         ClusterInit, ClusterModify, DisksReplace, ImportSource, InstanceAdd, InstanceFailover,
-        InstanceModify, InstanceRemove, InstanceShutdown, InstanceStart, IpChange, MasterFailover, MirrorAdd,
-        MirrorRemove, NodeAdd, NodeModify, NodeRemove, OnErrorChange, Op,
+        InstanceModify, InstanceRemove, InstanceShutdown, InstanceStart, IpChange, JobRepair, MasterFailover,
+        MirrorAdd, MirrorRemove, NodeAdd, NodeModify, NodeRemove, OnErrorChange, Op,
     },
 };
 
@@ -36,6 +39,14 @@ pub struct Submit {
     pub dry_run: bool,
     /// The client's own id of the request; empty for none.
     pub request_id: String,
+    /// Jobs that must be over before.
+    pub depends: Vec<Dependency>,
+    /// Its place among those that wait.
+    pub priority: Priority,
+    /// The job whose script asks.
+    pub parent: Option<u64>,
+    /// The caller will wait for the job's end.
+    pub will_wait: bool,
 }
 
 /// Reads a submission; `local` is the node whose master daemon reads it.
@@ -51,7 +62,51 @@ pub fn submit(wire: v1::SubmitRequest, local: &NodeName) -> Result<Submit, WireE
         reason: fields::text("reason", wire.reason, REASON_BYTES_MAX, reason_right)?,
         dry_run: wire.dry_run,
         request_id: fields::text("request_id", wire.request_id, REQUEST_ID_BYTES_MAX, request_right)?,
+        depends: depends(wire.depends)?,
+        priority: Priority::try_from(i64::from(wire.priority)).map_err(|_| {
+            WireError::wrong("priority", &wire.priority.to_string(), "-20 (first) to 19 (last) is expected")
+        })?,
+        parent: Some(wire.parent_job).filter(|parent| *parent != 0),
+        will_wait: wire.will_wait,
     })
+}
+
+fn depends(wire: Vec<v1::Dependency>) -> Result<Vec<Dependency>, WireError> {
+    if wire.len() > DEPENDS_MAX {
+        let right = "at most 100 jobs are expected";
+        return Err(WireError::wrong("depends", &format!("{} jobs", wire.len()), right));
+    }
+    wire.into_iter().map(dependency).collect()
+}
+
+fn dependency(wire: v1::Dependency) -> Result<Dependency, WireError> {
+    let mut endings = BTreeSet::new();
+    for number in wire.endings {
+        endings.insert(match v1::JobEnding::try_from(number) {
+            Ok(v1::JobEnding::Success) => Ending::Success,
+            Ok(v1::JobEnding::Error) => Ending::Error,
+            Ok(v1::JobEnding::Canceled) => Ending::Canceled,
+            Ok(v1::JobEnding::Unspecified) | Err(_) => {
+                let right = "success, error or canceled is expected";
+                return Err(WireError::wrong("depends.endings", &number.to_string(), right));
+            }
+        });
+    }
+    if endings.is_empty() {
+        endings.insert(Ending::Success);
+    }
+    Ok(Dependency { job: wire.job, endings })
+}
+
+impl From<&Dependency> for v1::Dependency {
+    fn from(dependency: &Dependency) -> Self {
+        let ending = |ending: &Ending| match ending {
+            Ending::Success => v1::JobEnding::Success.into(),
+            Ending::Error => v1::JobEnding::Error.into(),
+            Ending::Canceled => v1::JobEnding::Canceled.into(),
+        };
+        v1::Dependency { job: dependency.job, endings: dependency.endings.iter().map(ending).collect() }
+    }
 }
 
 /// Reads an operation; `local` is the node whose master daemon reads it.
@@ -116,6 +171,7 @@ pub fn operation_from_wire(wire: v1::Operation, local: &NodeName) -> Result<Op, 
         Wire::ClientCertificateRevoke(w) => {
             Op::ClientCertificateRevoke(ClientCertificateRevoke { name: fields::client("name", &w.name)? })
         }
+        Wire::JobRepair(w) => Op::JobRepair(JobRepair { job: w.job }),
     })
 }
 
@@ -317,6 +373,7 @@ fn operation_to_wire(op: Op) -> v1::operation::Operation {
         Op::ClientCertificateRevoke(op) => {
             Wire::ClientCertificateRevoke(v1::ClientCertificateRevoke { name: op.name.into() })
         }
+        Op::JobRepair(op) => Wire::JobRepair(v1::JobRepair { job: op.job }),
     }
 }
 
@@ -487,12 +544,31 @@ mod tests {
             reason: reason.to_owned(),
             dry_run: true,
             request_id: request_id.to_owned(),
+            ..v1::SubmitRequest::default()
         };
         let good = submit(request(&"ä".repeat(512), ""), &local()).unwrap();
         assert!(good.dry_run && good.reason.len() == 1024);
         assert!(submit(request(&"ä".repeat(513), ""), &local()).is_err());
         assert!(submit(request("a\0b", ""), &local()).is_err());
         assert!(submit(request("", &"x".repeat(129)), &local()).is_err());
+    }
+
+    #[test]
+    fn priorities_and_dependencies_are_bounded() {
+        let request = |priority, depends| v1::SubmitRequest {
+            operation: Some(v1::Operation { operation: Some(Wire::InstanceAdd(add())) }),
+            priority,
+            depends,
+            ..v1::SubmitRequest::default()
+        };
+        let on = |endings| v1::Dependency { job: 7, endings };
+        let good = submit(request(-20, vec![on(Vec::new())]), &local()).unwrap();
+        assert_eq!(good.depends[0].endings, BTreeSet::from([Ending::Success]));
+        assert_eq!(good.priority, Priority::FIRST);
+        let error = submit(request(20, Vec::new()), &local()).unwrap_err().to_string();
+        assert!(error.contains("priority") && error.contains("\"20\""), "{error}");
+        assert!(submit(request(0, vec![on(vec![9])]), &local()).is_err());
+        assert!(submit(request(0, vec![on(Vec::new()); 101]), &local()).is_err());
     }
 
     #[test]

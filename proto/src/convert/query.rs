@@ -52,6 +52,7 @@ pub fn node_info(cluster: &Cluster, node: &Node) -> v1::NodeInfo {
         state_age_ms: None,
         not_reached: None,
         fingerprints: node.fingerprints.clone(),
+        blocked_by: None,
     }
 }
 
@@ -88,6 +89,7 @@ pub fn instance_info(instance: &Instance) -> v1::InstanceInfo {
         disks: instance.disks.iter().map(disk_info).collect(),
         created_ms: instance.created_ms,
         state_age_ms: None,
+        blocked_by: None,
     }
 }
 

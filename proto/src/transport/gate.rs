@@ -14,6 +14,7 @@ use tower::{Layer, Service};
 
 use super::{
     identity::{Fingerprint, Identity},
+    io::Connection,
     roles::{Role, roles_for},
 };
 
@@ -39,6 +40,8 @@ pub enum Peer {
         role: Role,
         /// Where the connection comes from.
         address: SocketAddr,
+        /// The connection.
+        connection: Connection,
     },
     /// A caller without a certificate, as a host that enrols is.
     TlsAnonymous {
@@ -55,6 +58,8 @@ pub enum Peer {
         pid: Option<i32>,
         /// What its user may do.
         role: Role,
+        /// The connection.
+        connection: Connection,
     },
 }
 
@@ -69,6 +74,14 @@ impl Peer {
         match self {
             Self::Tls { role, .. } | Self::Unix { role, .. } => *role,
             Self::TlsAnonymous { .. } => Role::None,
+        }
+    }
+
+    /// The connection that the request came by; `None` for a caller that has not said who it is.
+    pub fn connection(&self) -> Option<&Connection> {
+        match self {
+            Self::Tls { connection, .. } | Self::Unix { connection, .. } => Some(connection),
+            Self::TlsAnonymous { .. } => None,
         }
     }
 
@@ -160,7 +173,7 @@ where
     }
 
     fn call(&mut self, mut request: http::Request<Body>) -> Self::Future {
-        let caller = request.extensions().get::<Caller>();
+        let caller = request.extensions().get::<(Caller, Connection)>();
         let caller = caller.ok_or_else(|| Status::internal("a connection without a caller"));
         match caller.and_then(|caller| check(caller, request.uri().path(), &*self.admission)) {
             Ok(peer) => {
@@ -175,10 +188,14 @@ where
     }
 }
 
-fn check(caller: &Caller, path: &str, admission: &dyn Admission) -> Result<Peer, Status> {
+fn check(
+    (caller, connection): &(Caller, Connection),
+    path: &str,
+    admission: &dyn Admission,
+) -> Result<Peer, Status> {
     let needed =
         roles_for(path).ok_or_else(|| Status::unimplemented(format!("there is no method {path}")))?;
-    let peer = admitted(caller, admission)?;
+    let peer = admitted(caller, connection, admission)?;
     let role = peer.role();
     if needed.contains(role) {
         return Ok(peer);
@@ -193,7 +210,8 @@ fn check(caller: &Caller, path: &str, admission: &dyn Admission) -> Result<Peer,
     }
 }
 
-fn admitted(caller: &Caller, admission: &dyn Admission) -> Result<Peer, Status> {
+fn admitted(caller: &Caller, connection: &Connection, admission: &dyn Admission) -> Result<Peer, Status> {
+    let connection = connection.clone();
     match caller.clone() {
         Caller::Certificate { identity, fingerprint, not_after, address } => {
             // The handshake has looked at it too; a connection may last longer than its certificate.
@@ -202,7 +220,7 @@ fn admitted(caller: &Caller, admission: &dyn Admission) -> Result<Peer, Status> 
                 false => Err("it is expired".to_owned()),
             };
             match admitted {
-                Ok(role) => Ok(Peer::Tls { identity, fingerprint, role, address }),
+                Ok(role) => Ok(Peer::Tls { identity, fingerprint, role, address, connection }),
                 Err(reason) => {
                     let text = format!("the certificate {fingerprint} of {identity} is refused: {reason}");
                     Err(Status::unauthenticated(text))
@@ -214,7 +232,7 @@ fn admitted(caller: &Caller, admission: &dyn Admission) -> Result<Peer, Status> 
             "user {uid} has no role on this socket (root, the daemon's own user, and on the master's socket \
              members of muster-operator and muster-reader have one)"
         ))),
-        Caller::Unix { uid, gid, pid, role } => Ok(Peer::Unix { uid, gid, pid, role }),
+        Caller::Unix { uid, gid, pid, role } => Ok(Peer::Unix { uid, gid, pid, role, connection }),
     }
 }
 
@@ -242,11 +260,14 @@ mod tests {
 
     #[test]
     fn a_certificate_that_expires_while_its_connection_is_open_is_refused() {
-        let at = |not_after| Caller::Certificate {
-            identity: Identity::node(uuid::Uuid::nil(), uuid::Uuid::nil()),
-            fingerprint: Fingerprint::of(b""),
-            not_after,
-            address: ([192, 0, 2, 1], 40_000).into(),
+        let at = |not_after| {
+            let caller = Caller::Certificate {
+                identity: Identity::node(uuid::Uuid::nil(), uuid::Uuid::nil()),
+                fingerprint: Fingerprint::of(b""),
+                not_after,
+                address: ([192, 0, 2, 1], 40_000).into(),
+            };
+            (caller, Connection::unregistered())
         };
         let (now, health) = (OffsetDateTime::now_utc(), "/grpc.health.v1.Health/Check");
         assert_eq!(
@@ -260,7 +281,8 @@ mod tests {
 
     #[test]
     fn users_without_a_role_may_not_even_enrol_by_the_socket() {
-        let user = |role| Caller::Unix { uid: 1000, gid: 100, pid: Some(2), role };
+        let connection = Connection::unregistered();
+        let user = |role| (Caller::Unix { uid: 1000, gid: 100, pid: Some(2), role }, connection.clone());
         let enrol = "/muster.v1.EnrolmentService/Enrol";
         let status = check(&user(Role::None), enrol, &Nobody).unwrap_err();
         assert_eq!(status.code(), Code::PermissionDenied);
@@ -271,6 +293,6 @@ mod tests {
             "/muster.v1.OperationService/Submit needs role operator; user 1000 on this host has role reader";
         assert_eq!((status.code(), status.message()), (Code::PermissionDenied, text));
         let peer = check(&user(Role::Reader), "/muster.v1.JobService/GetJob", &Nobody).unwrap();
-        assert_eq!(peer, Peer::Unix { uid: 1000, gid: 100, pid: Some(2), role: Role::Reader });
+        assert_eq!(peer, Peer::Unix { uid: 1000, gid: 100, pid: Some(2), role: Role::Reader, connection });
     }
 }

@@ -4,11 +4,12 @@
 //! - [`Identity`], [`Fingerprint`]: whom a certificate stands for, and which one it is.
 //! - [`TlsState`], [`ClientTls`], [`Expect`]: one side's certificate, and whom it expects at the other.
 //! - [`serve_tls`], [`serve_unix`]: servers; before each request the gate finds the [`Peer`], asks the [`Admission`]
-//!   and looks into the table of [`METHODS`]. [`Connections`] closes those of a withdrawn certificate.
+//!   and looks into the table of [`METHODS`]. [`Connections`] closes those of a withdrawn certificate, or old ones.
 //! - [`connect_tls`], [`connect_unix`], [`ping`], [`describe`]: clients.
 //!
 //! Nothing here decides whose certificate is accepted: that is what [`Admission`] and [`Pins`] are told.
 
+mod clock;
 mod connect;
 mod describe;
 mod expect;
@@ -30,6 +31,7 @@ mod words;
 mod tests;
 
 pub use self::{
+    clock::boot_clock,
     connect::{
         CONNECT_LIMIT, DialCause, DialError, PING_INTERVAL, PING_LIMIT, PROBE_LIMIT, PingError, Stage,
         channel_tls, channel_unix, connect_tls, connect_unix, ping,
@@ -39,16 +41,16 @@ pub use self::{
     files::{FileError, MODE_PRIVATE, MODE_PUBLIC, read_text, write_atomic, write_whole},
     gate::{Admission, Peer},
     identity::{Fingerprint, FingerprintError, Identity, IdentityError, IdentityKind, MASTER_DNS_NAME},
-    io::Connections,
+    io::{Connection, Connections},
     once::{Keepalive, connect_tls_once, connect_unix_once},
     pki::{
         CA_LIFETIME, CSR_BYTES_MAX, Ca, LEAF_LIFETIME, PkiError, PrivateKeyPem, START_EARLIER, Signed,
         Validity, certificate_pem, new_key_and_csr,
     },
-    roles::{ClientRole, ClientRoleError, METHODS, Role, Roles, roles_for},
+    roles::{ClientRole, ClientRoleError, EPOCH_SEEN, METHODS, Role, Roles, roles_for},
     serve::{
         ANONYMOUS_MAX, DRAIN_LIMIT, HANDSHAKE_LIMIT, HANDSHAKES_MAX, SERVER_PING_INTERVAL, SERVER_PING_LIMIT,
-        STREAMS_MAX, ServeError, serve_tls, serve_unix,
+        STREAMS_MAX, ServeError, serve_tls, serve_unix, serve_unix_among,
     },
     services::{ReflectionError, common_services},
     tls::{TlsError, TlsState},

@@ -6,6 +6,9 @@ use std::{collections::HashMap, fmt, str::FromStr, sync::LazyLock};
 
 use serde::{Deserialize, Serialize};
 
+/// Metadata by which a node that refuses a master's epoch says which one it has seen.
+pub const EPOCH_SEEN: &str = "muster-epoch-seen";
+
 /// What a caller is to this cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Role {
@@ -172,12 +175,16 @@ pub const METHODS: &[(&str, Roles)] = &[
     ("/muster.v1.JobService/ListJobs", Roles::READER),
     ("/muster.v1.JobService/FollowJob", Roles::READER),
     ("/muster.v1.JobService/CancelJob", Roles::OPERATOR),
+    ("/muster.v1.JobService/ArchiveJobs", Roles::OPERATOR),
+    ("/muster.v1.JobService/GetQueue", Roles::READER),
+    ("/muster.v1.JobService/SetQueue", Roles::ADMIN),
     ("/muster.v1.QueryService/GetCluster", Roles::READER),
     ("/muster.v1.QueryService/ListNodes", Roles::READER),
     ("/muster.v1.QueryService/ListInstances", Roles::READER),
     ("/muster.v1.QueryService/ListExports", Roles::READER),
     ("/muster.v1.QueryService/ListNodeHooks", Roles::READER),
     ("/muster.v1.QueryService/Verify", Roles::READER),
+    ("/muster.v1.BackupService/Backup", Roles::ADMIN),
     // Master daemon, for another node's master daemon that takes over the office.
     ("/muster.v1.MasterService/HandOver", Roles::NODE),
     ("/muster.v1.MasterService/TakeBack", Roles::NODE),

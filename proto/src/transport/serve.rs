@@ -82,8 +82,18 @@ pub async fn serve_unix(
     routes: Routes,
     shutdown: CancellationToken,
 ) -> Result<(), ServeError> {
+    serve_unix_among(listener, policy, routes, Connections::default(), shutdown).await
+}
+
+/// As [`serve_unix`], with all connections among `connections`.
+pub async fn serve_unix_among(
+    listener: UnixListener,
+    policy: SocketPolicy,
+    routes: Routes,
+    connections: Connections,
+    shutdown: CancellationToken,
+) -> Result<(), ServeError> {
     let open = CancellationToken::new();
-    let connections = Connections::default();
     let server = open.clone();
     let prepare = move |(stream, _): (UnixStream, unix::SocketAddr)| {
         let (server, connections) = (server.clone(), connections.clone());

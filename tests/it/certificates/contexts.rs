@@ -12,6 +12,15 @@ use crate::cluster::{Cluster, wait_for};
 
 const DISK: &str = "00000000-0000-0000-0000-00000000d15c";
 
+fn other_facts() -> v1::Facts {
+    v1::Facts {
+        serial: u64::MAX,
+        cluster_name: "taken-over".to_owned(),
+        master_node: "node3".to_owned(),
+        ..Default::default()
+    }
+}
+
 /// Makes every call that a master makes to a node, each of which would do something.
 async fn every_call(channel: &Channel, context: &v1::CallContext) -> Vec<(&'static str, Result<(), Status>)> {
     let context = Some(context.clone());
@@ -30,13 +39,11 @@ async fn every_call(channel: &Channel, context: &v1::CallContext) -> Vec<(&'stat
             ..Default::default()
         }
     );
-    ask!("AgentService/EndJob", v1::EndJobRequest { context: context.clone(), job_id: 1 });
-    let facts = v1::Facts {
-        serial: u64::MAX,
-        cluster_name: "taken-over".to_owned(),
-        master_node: "node3".to_owned(),
-        ..Default::default()
-    };
+    ask!(
+        "AgentService/EndJob",
+        v1::EndJobRequest { context: context.clone(), job_id: 1, call_ids: Vec::new() }
+    );
+    let facts = other_facts();
     ask!("AgentService/PutFacts", v1::PutFactsRequest { context: context.clone(), facts: Some(facts) });
     ask!("AgentService/Watch", v1::WatchRequest { context: context.clone() });
     ask!("AgentService/MakeSigningRequest", v1::MakeSigningRequestRequest { context: context.clone() });
@@ -71,8 +78,11 @@ async fn every_call(channel: &Channel, context: &v1::CallContext) -> Vec<(&'stat
             call: Some(v1::NodeCall { call: Some(v1::node_call::Call::DiskCreate(disk)) }),
         }
     );
-    ask!("NodeService/ReadImage", v1::ReadImageRequest { context: context.clone(), image: image() });
-    let start = v1::WriteImageStart { context, image: image() };
+    ask!(
+        "NodeService/ReadImage",
+        v1::ReadImageRequest { context: context.clone(), image: image(), job_id: 900 }
+    );
+    let start = v1::WriteImageStart { context, image: image(), job_id: 900 };
     ask!(
         "NodeService/WriteImage",
         v1::WriteImageRequest { part: Some(v1::write_image_request::Part::Start(start)) }

@@ -26,7 +26,7 @@ const MASTERS: Callers = &["master"];
 const ROLES: Callers = ANYONE;
 
 /// All methods, and who may call them.
-const TABLE: [(&str, Callers); 33] = [
+const TABLE: [(&str, Callers); 37] = [
     ("/grpc.health.v1.Health/Check", PROBES),
     ("/grpc.health.v1.Health/Watch", PROBES),
     ("/grpc.reflection.v1.ServerReflection/ServerReflectionInfo", REFLECTION),
@@ -40,12 +40,16 @@ const TABLE: [(&str, Callers); 33] = [
     ("/muster.v1.JobService/ListJobs", READERS),
     ("/muster.v1.JobService/FollowJob", READERS),
     ("/muster.v1.JobService/CancelJob", OPERATORS),
+    ("/muster.v1.JobService/ArchiveJobs", OPERATORS),
+    ("/muster.v1.JobService/GetQueue", READERS),
+    ("/muster.v1.JobService/SetQueue", ADMINS),
     ("/muster.v1.QueryService/GetCluster", READERS),
     ("/muster.v1.QueryService/ListNodes", READERS),
     ("/muster.v1.QueryService/ListInstances", READERS),
     ("/muster.v1.QueryService/ListExports", READERS),
     ("/muster.v1.QueryService/ListNodeHooks", READERS),
     ("/muster.v1.QueryService/Verify", READERS),
+    ("/muster.v1.BackupService/Backup", ADMINS),
     ("/muster.v1.MasterService/HandOver", NODES),
     ("/muster.v1.MasterService/TakeBack", NODES),
     ("/muster.v1.AgentService/Hello", MASTERS),

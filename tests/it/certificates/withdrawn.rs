@@ -34,7 +34,8 @@ fn a_revoked_client_is_out_at_once_with_its_open_streams() {
     let of_other = doors.connect(Door::Master, &other).unwrap();
     let mut followed = doors.wait(async {
         let mut jobs = JobServiceClient::new(channel.clone());
-        let mut events = jobs.follow_job(v1::FollowJobRequest { id: job }).await.unwrap().into_inner();
+        let mut events =
+            jobs.follow_job(v1::FollowJobRequest { id: job, parent_job: 0 }).await.unwrap().into_inner();
         assert!(events.message().await.unwrap().is_some(), "the job goes on");
         assert_eq!(jobs.get_job(v1::GetJobRequest { id: job }).await.unwrap().into_inner().id, job);
         events

@@ -3,7 +3,7 @@
 use muster_proto::v1;
 
 use super::{PRE, cluster_with_web1, open_gate, runs, waiting_script};
-use crate::dumps::dump_body;
+use crate::{dumps::dump_body, keeper::kill_keeper};
 
 #[test]
 fn r8_a_lost_pre_run_is_repeated_with_the_same_environment() {
@@ -14,6 +14,8 @@ fn r8_a_lost_pre_run_is_repeated_with_the_same_environment() {
     runs(&cluster, "lost");
     cluster.devcluster(&["kill", "master"]).exits(0);
     cluster.devcluster(&["kill", "node2"]).exits(0);
+    // Else the run would outlive its daemon.
+    kill_keeper(&cluster, 2);
     cluster.devcluster(&["start", "node2"]).exits(0);
     cluster.devcluster(&["start", "master"]).exits(0);
     open_gate(&cluster, "lost");

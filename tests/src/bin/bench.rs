@@ -136,7 +136,7 @@ async fn job(channel: &Channel, operation: Operation) -> Result<Duration, Failur
         ..v1::SubmitRequest::default()
     };
     let id = OperationServiceClient::new(channel.clone()).submit(request).await?.into_inner().job_id;
-    let follow = v1::FollowJobRequest { id };
+    let follow = v1::FollowJobRequest { id, parent_job: 0 };
     let mut events = JobServiceClient::new(channel.clone()).follow_job(follow).await?.into_inner();
     while let Some(event) = events.message().await? {
         if let Some(Event::Done(done)) = event.event {

@@ -67,11 +67,12 @@ fn main() -> io::Result<ExitCode> {
     let took = began.elapsed();
     writeln!(
         out,
-        "{} seeds, {} events, {} jobs, {} masters in {:.1} s",
+        "{} seeds, {} events, {} jobs, {} deaths, {} commits in {:.1} s",
         summary.seeds,
         summary.events,
         summary.jobs,
-        summary.masters,
+        summary.deaths,
+        summary.commits,
         took.as_secs_f64()
     )?;
     if args.outcomes {

@@ -104,9 +104,22 @@ pub(super) fn stopped(pid: Pid) -> bool {
     state(pid) == Some('T')
 }
 
-/// Whether a process has ended (one that nobody has waited for yet has ended too).
-pub(super) fn ended(pid: Pid) -> bool {
+/// Whether nobody can run in a process any more, but perhaps a thread that is on its way out.
+fn is_zombie(pid: Pid) -> bool {
     state(pid).is_none_or(|state| state == 'Z' || state == 'X')
+}
+
+/// Whether a process has ended (one that nobody has waited for yet has ended too). The last thread to go closes the files, and with
+/// them their locks: until then a successor would be told that another process has them.
+pub(super) fn ended(pid: Pid) -> bool {
+    let threads = || fs::read_dir(format!("/proc/{}/task", pid.as_raw_nonzero())).map_or(0, Iterator::count);
+    is_zombie(pid) && threads() <= 1
+}
+
+/// The daemon's process, if it died and some of its threads are still to go.
+pub(super) fn dying(layout: &Layout, daemon: Daemon) -> Option<Pid> {
+    let raw: i32 = fs::read_to_string(layout.pid_file(daemon)).ok()?.trim().parse().ok()?;
+    Pid::from_raw(raw).filter(|pid| is_zombie(*pid) && !ended(*pid))
 }
 
 /// Sends a signal to a daemon that runs.

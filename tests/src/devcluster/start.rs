@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::error::DevclusterError;
 use super::layout::{Daemon, Layout};
-use super::process::{LOOK_EVERY, log_tail, running, spawn};
+use super::process::{LOOK_EVERY, SIGNAL_LIMIT, dying, ended, log_tail, running, spawn, wait_until};
 use crate::rpc;
 
 /// A daemon serves within this; a master first hears its nodes, and a busy machine may be ten times slower than a free one.
@@ -24,6 +24,12 @@ pub(super) struct Started {
 pub(super) fn start(layout: &Layout, daemon: Daemon, extra: &[String]) -> Result<Started, DevclusterError> {
     if running(layout, daemon).is_some() {
         return Err(DevclusterError::Running(daemon));
+    }
+    if let Some(pid) = dying(layout, daemon)
+        && !wait_until(SIGNAL_LIMIT, || ended(pid))
+    {
+        let what = format!("threads of the {daemon} before are left");
+        return Err(DevclusterError::StillThere { what, limit: SIGNAL_LIMIT });
     }
     // A socket left by a killed daemon would only tell that nobody listens, but a fresh start looks the same every time.
     let socket = layout.socket(daemon);

@@ -37,6 +37,11 @@ impl Simulation {
             |job| process.alive.contains(&job),
             &mut self.context,
         )?;
+        if !target.up {
+            // It died in a write.
+            self.see_boot();
+            return Ok(false);
+        }
         let link = Link { connection: self.connections, since_ms: self.context.now() };
         process.links.insert(node, link);
         target.reachable_since_ms = self.context.now();
@@ -89,13 +94,22 @@ impl Simulation {
     fn transmit(&mut self, task_id: u64) {
         let Some(process) = &mut self.process else { return };
         let Some(task) = process.tasks.get_mut(&task_id) else { return };
+        if let Work::Hooks(call) = &task.work
+            && !process.alive.contains(&call.id.job)
+        {
+            // The job ended while the connection was waited for.
+            return self.give_up(task_id, "its job is over");
+        }
         let link = process.links[&task.node];
         task.sent_on = Some(link.connection);
         let request = match &task.work {
             Work::Hooks(call) => Request::Hooks(call.clone()),
             Work::Execute(id, call) => Request::Execute(id.job, call.clone()),
-            Work::EndJob(job) => Request::EndJob(*job),
-            Work::Master(..) => unreachable!("the master's own work needs no connection"),
+            Work::EndJob(job, calls) | Work::StopEnd(_, job, calls) => Request::EndJob(*job, calls.clone()),
+            Work::StopExecute(_, job, call) => Request::Execute(*job, call.clone()),
+            Work::Master(..) | Work::Abandoned(_) => {
+                unreachable!("the master's own work needs no connection")
+            }
         };
         let delivery = Delivery {
             node: task.node,
@@ -224,7 +238,22 @@ impl Simulation {
     pub(crate) fn master_work(&mut self, task_id: u64) {
         let Some(process) = &self.process else { return };
         let Some(task) = process.tasks.get(&task_id) else { return };
-        let Work::Master(id, call) = task.work.clone() else { return };
+        let (id, call) = match task.work.clone() {
+            Work::Master(id, call) => (id, call),
+            Work::Abandoned(call) => {
+                let answer = self.carry_out(&call);
+                self.context.log(|| format!("master's own work, given up: {answer:?}"));
+                if let Some(process) = &mut self.process {
+                    process.tasks.remove(&task_id);
+                }
+                return;
+            }
+            Work::Hooks(_)
+            | Work::Execute(..)
+            | Work::EndJob(..)
+            | Work::StopEnd(..)
+            | Work::StopExecute(..) => return,
+        };
         let answer = if self.context.fault(20) {
             CallAnswer::Failed("a fault of the master's own work".to_owned())
         } else {

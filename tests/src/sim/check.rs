@@ -23,7 +23,7 @@ pub enum Checker {
     SecondRunWaitsForFirst,
     /// A run that is repeated has the environment of the first (HOOKS.md R8).
     RepeatHasSameEnvironment,
-    /// Only a committed job changes the configuration, and one that did not succeed is none.
+    /// Only a committed job changes the configuration; one that did not succeed is none, unless it was killed after it.
     FailureChangesNothing,
     /// Names, uuids, addresses, mirrors and references are as the rules want them.
     ConfigurationHolds,
@@ -39,6 +39,26 @@ pub enum Checker {
     GuestRunsOnce,
     /// When all is well again every job ends.
     EveryJobEnds,
+    /// A killed job's call has ended, or the job is blocked, when the limit for that is over.
+    KilledJobStops,
+    /// A blocked job is over, and holds its locks.
+    BlockedJobHoldsItsLocks,
+    /// When all is well again every blocked job is unblocked.
+    BlockedJobEnds,
+    /// No script of a job begins when the job is over and the word of it has had its time, nor after a node confirmed it.
+    NoScriptBeginsAfterEnd,
+    /// A job begins only when all that it depends on was over as wanted.
+    DependenciesWereOver,
+    /// Of two jobs that wait for a lock the one with the lower priority does not begin first.
+    PriorityGoesFirst,
+    /// A drained queue takes no job.
+    DrainedQueueTakesNothing,
+    /// No job begins while the queue is paused.
+    PausedQueueStartsNothing,
+    /// An archived job is as it was when it ended.
+    ArchiveKeepsResult,
+    /// What a repair has done is not left undone any more.
+    RepairLeavesNothing,
     /// In the end nodes hold what the configuration says, but for what failed undos and cleanups name.
     NodesHoldWhatIsConfigured,
 }

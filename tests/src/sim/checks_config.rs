@@ -60,7 +60,7 @@ impl Simulation {
         }
     }
 
-    /// What failed undos and recorded cleanups name.
+    /// What failed undos that were not made good and recorded cleanups name.
     fn undone(&self) -> Vec<Call> {
         let failed = self.tracks.failed_undos.values().flatten();
         failed.chain(self.seen.cleanups.values().map(|cleanup| &cleanup.call)).cloned().collect()

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use muster_core::{
     edit::{Edit, Touched},
-    engine::{Job, Outcome},
-    hooks::{OnUnreachable, Phase},
+    engine::{Job, Outcome, Phase},
+    hooks::{self, OnUnreachable},
     model::Cluster,
     ops::StepKind,
 };
@@ -34,7 +34,9 @@ impl Simulation {
         if std::mem::take(&mut self.tracks.is_changed) {
             self.check_exclusive_locks();
             self.check_finished_hold_no_lock();
+            self.check_blocked_hold_locks();
         }
+        self.check_killed_stop();
         self.check_no_script_under_finished_job();
         self.check_guest_runs_once();
     }
@@ -68,7 +70,7 @@ impl Simulation {
             for (job, call) in node.scripts() {
                 let ended = self.tracks.jobs.get(&job).and_then(|track| track.ended.as_ref());
                 let Some((_, ended_ms)) = ended else { continue };
-                if now > link.since_ms.max(*ended_ms) + ENDED_WITHIN_MS {
+                if now > link.since_ms.max(node.reachable_since_ms).max(*ended_ms) + ENDED_WITHIN_MS {
                     let what = format!("{} runs {call}, whose job is over since {ended_ms}", node.name);
                     return self.context.violate(Checker::NoScriptUnderFinishedJob, what);
                 }
@@ -79,11 +81,14 @@ impl Simulation {
     /// A request reaches a node: a post script may start only when its job's commit can't be lost any more.
     pub(crate) fn see_delivery(&mut self, delivery: &Delivery) {
         let Request::Hooks(call) = &delivery.request else { return };
-        if call.phase != Phase::Post {
+        if call.phase != hooks::Phase::Post {
             return;
         }
         let key = keys::job(call.id.job);
-        let is_durable = self.disk.borrow().durable(&key).is_some_and(|text| {
+        let disk = self.disk.clone();
+        let disk = disk.borrow();
+        let text = disk.durable(&key).or_else(|| disk.durable_archived(&key));
+        let is_durable = text.is_some_and(|text| {
             ["post_hooks", "done"]
                 .iter()
                 .any(|phase| text.contains(&format!("\"phase\":{{\"phase\":\"{phase}\"")))
@@ -109,9 +114,17 @@ impl Simulation {
     /// What a flush has made durable.
     pub(crate) fn see_released(&mut self, released: &Released, applied: &[Applied]) {
         let mut allowed: BTreeSet<String> = BTreeSet::new();
+        let before = self.those_ready(&released.jobs);
         for job in &released.jobs {
             if self.track(job) {
                 allowed.extend(keys_of_edits(job));
+            }
+        }
+        self.check_begun(&before);
+        self.check_repairs(&released.jobs);
+        for id in &released.archived {
+            if let Some(track) = self.tracks.jobs.get_mut(id) {
+                track.is_archived = true;
             }
         }
         for key in applied.iter().flat_map(|commit| &commit.keys) {
@@ -134,42 +147,54 @@ impl Simulation {
     fn track(&mut self, job: &Job) -> bool {
         self.tracks.is_changed = true;
         let now = self.context.now();
-        let (is_committed, ended) = (is_committed(job), outcome(job));
-        if !job.failed_undos.is_empty() {
-            let calls = job.failed_undos.iter().map(|failed| failed.call.clone()).collect();
-            self.tracks.failed_undos.insert(job.id(), calls);
-        }
-        let track = self.tracks.jobs.entry(job.id()).or_insert_with(|| Track {
-            locks: job.submission.op.locks(),
+        let id = job.id();
+        self.track_undos(job);
+        let ended = outcome(job);
+        let (asked, asked_depends) = self.clients.asked_for(job);
+        let track = self.tracks.jobs.entry(id).or_insert_with(|| Track {
+            locks: job.submission.locks(),
             has_begun: false,
             begun_ms: None,
             is_committed: false,
             ended: None,
+            over: None,
+            is_blocked: false,
+            is_archived: false,
+            priority: asked,
+            depends: asked_depends,
         });
         track.has_begun = job.started_ms.is_some() && !job.done();
-        if track.has_begun {
+        if job.started_ms.is_some() {
             track.begun_ms.get_or_insert(now);
         }
+        track.is_blocked = matches!(job.phase, Phase::Blocked { .. });
+        let was_over = track.over;
+        track.over = track.over.or(job.ending());
+        let is_committed = is_committed(job);
         let is_new = is_committed && !track.is_committed;
         let was_committed = track.is_committed;
         track.is_committed |= is_committed;
+        let before = track.ended.as_ref().map(|(outcome, _)| outcome.clone());
         let text = ended.map(|outcome| format!("{outcome:?}"));
-        let before = track.ended.clone().map(|(text, _)| text);
-        if let (None, Some(text)) = (&track.ended, &text) {
+        if let (None, Some(text)) = (&before, &text) {
             track.ended = Some((text.clone(), now));
+            self.context.witness.ended_ms.insert(id, now);
             let kind = match ended {
                 Some(Outcome::Error(error)) => error.kind.as_str(),
+                Some(Outcome::Canceled) if job.killed => "killed",
                 Some(Outcome::Success | Outcome::Canceled) | None => text,
             };
             let outcome = format!("{} {}", job.submission.op.row().op_id, kind.to_lowercase());
             *self.tracks.outcomes.entry(outcome).or_default() += 1;
         }
-        if before.is_some() && before != text {
-            let what = format!("job {} ended as {before:?} and now is {text:?}", job.id());
+        let is_other = before.is_some() && before != text;
+        if is_other || (was_over.is_some() && was_over != job.ending()) {
+            let what = format!("job {id} ended as {before:?}, {was_over:?} and now is {text:?}");
             self.context.violate(Checker::ResultSurvives, what);
         }
-        if matches!(ended, Some(Outcome::Error(_) | Outcome::Canceled)) && was_committed {
-            let what = format!("job {} was committed and ended as {text:?}", job.id());
+        let is_without_success = matches!(ended, Some(Outcome::Error(_) | Outcome::Canceled));
+        if is_without_success && (was_committed || job.committed) && !job.killed {
+            let what = format!("job {id} was committed and ended as {text:?}");
             self.context.violate(Checker::FailureChangesNothing, what);
         }
         if is_new {
@@ -227,15 +252,20 @@ impl Simulation {
             self.see_offline(cluster);
         }
         let loaded: BTreeMap<u64, &Job> = jobs.iter().map(|job| (job.id(), job)).collect();
+        let disk = self.disk.clone();
+        let disk = disk.borrow();
+        let archived = |id: u64| disk.durable_archived(&keys::job(id));
         for job in self.clients.jobs.values() {
-            if !loaded.contains_key(job) {
+            if !loaded.contains_key(job) && archived(*job).is_none() && !self.tracks.is_archived(*job) {
                 let what = format!("job {job} was submitted and is not in the store");
                 self.context.violate(Checker::SubmissionSurvives, what);
             }
         }
         let ended = self.tracks.jobs.iter().filter(|(_, track)| track.ended.is_some());
         for id in ended.map(|(id, _)| *id).collect::<Vec<_>>() {
-            if loaded.get(&id).is_none_or(|job| !job.done()) {
+            if self.tracks.is_archived(id) || !loaded.contains_key(&id) && archived(id).is_some() {
+                self.check_archived(id, archived(id));
+            } else if loaded.get(&id).is_none_or(|job| !job.done()) {
                 let what = format!("job {id} was over and is not over in the store");
                 self.context.violate(Checker::ResultSurvives, what);
             }
@@ -251,6 +281,8 @@ impl Simulation {
         for job in jobs {
             self.track(job);
         }
+        let now = self.context.now();
+        self.tracks.stopping_ms.values_mut().for_each(|since_ms| *since_ms = now);
     }
 }
 

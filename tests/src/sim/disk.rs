@@ -3,7 +3,7 @@
 //! A commit appends its frame to the log and synchronises it. A crash in between leaves the frame whole, torn or not
 //! at all; what opens the store next takes the log's whole frames up to the first that is not.
 
-use std::{cell::RefCell, io, rc::Rc};
+use std::{cell::RefCell, io, ops::Bound, rc::Rc};
 
 use muster_master::store::{Batch, Records, Store, StoreError, decode, keys};
 
@@ -31,6 +31,7 @@ pub(crate) struct Applied {
 /// The disk; it outlives the processes that use it.
 pub(crate) struct Disk {
     durable: Records,
+    archive: Records,
     /// Frames that no synchronisation has reached.
     unsynced: Vec<Batch>,
     fault: Option<CommitFault>,
@@ -44,6 +45,7 @@ impl Disk {
     pub(crate) fn new(records: Records, seed: u64, mutation: Option<Mutation>) -> Self {
         Disk {
             durable: records,
+            archive: Records::new(),
             unsynced: Vec::new(),
             fault: None,
             applied: Vec::new(),
@@ -62,9 +64,19 @@ impl Disk {
         std::mem::take(&mut self.applied)
     }
 
+    /// How many commits were made.
+    pub(crate) fn commits(&self) -> u64 {
+        self.commits
+    }
+
     /// A record that no crash can take any more.
     pub(crate) fn durable(&self, key: &str) -> Option<&str> {
         self.durable.get(key).map(String::as_str)
+    }
+
+    /// A record of the archive that no crash can take any more.
+    pub(crate) fn durable_archived(&self, key: &str) -> Option<&str> {
+        self.archive.get(key).map(String::as_str)
     }
 
     /// The process that wrote is gone, and the machine with it: each frame that was not synchronised is whole, torn
@@ -74,7 +86,7 @@ impl Disk {
             if !self.random.permille(500) {
                 break;
             }
-            apply(&mut self.durable, &frame);
+            apply(&mut self.durable, &mut self.archive, frame);
         }
         self.fault = None;
     }
@@ -84,9 +96,20 @@ impl Disk {
         if self.unsynced.is_empty() { look(&self.durable) } else { look(&self.present()) }
     }
 
+    /// The archive as the process that writes it sees it.
+    fn present_archive(&self) -> Records {
+        if self.unsynced.is_empty() {
+            return self.archive.clone();
+        }
+        let (mut records, mut archive) = (self.durable.clone(), self.archive.clone());
+        self.unsynced.iter().for_each(|frame| apply(&mut records, &mut archive, frame.clone()));
+        archive
+    }
+
     fn present(&self) -> Records {
         let mut records = self.durable.clone();
-        self.unsynced.iter().for_each(|frame| apply(&mut records, frame));
+        let mut archive = Records::new();
+        self.unsynced.iter().for_each(|frame| apply(&mut records, &mut archive, frame.clone()));
         records
     }
 
@@ -108,18 +131,19 @@ impl Disk {
             return Err(stopped(io::ErrorKind::StorageFull));
         }
         let frame = self.mutate(batch.clone());
-        self.unsynced.push(frame.clone());
+        let written = frame.puts.iter().map(|(key, _)| key);
+        let keys = frame.deletes.iter().chain(written).chain(&frame.archives).cloned().collect();
+        self.unsynced.push(frame);
         if self.fault == Some(CommitFault::Crash) {
             return Err(stopped(io::ErrorKind::Other));
         }
         let is_lazy = self.mutation == Some(Mutation::AnswersUnsynced) && !self.random.permille(200);
         if !is_lazy {
             for frame in std::mem::take(&mut self.unsynced) {
-                apply(&mut self.durable, &frame);
+                apply(&mut self.durable, &mut self.archive, frame);
             }
         }
         self.commits += 1;
-        let keys = frame.deletes.iter().chain(frame.puts.iter().map(|(key, _)| key)).cloned().collect();
         self.applied.push(Applied { incarnation, keys });
         match self.fault {
             Some(CommitFault::CrashAfter) => Err(stopped(io::ErrorKind::Other)),
@@ -147,6 +171,18 @@ impl Disk {
                     batch.deletes.extend(durable.keys().find(|key| key.starts_with(keys::INSTANCE)).cloned());
                 }
             }
+            Some(Mutation::LosesArchived) => {
+                let lost: Vec<String> =
+                    batch.archives.iter().filter(|_| random.permille(300)).cloned().collect();
+                batch.archives.retain(|key| !lost.contains(key));
+                batch.puts.retain(|(key, _)| !lost.contains(key));
+                batch.deletes.extend(lost);
+            }
+            Some(Mutation::LosesRepairs) => {
+                for (_, text) in batch.puts.iter_mut().filter(|(key, _)| is_job(key)) {
+                    *text = text.replace("\"made_good\":true", "\"made_good\":false");
+                }
+            }
             Some(Mutation::LosesRecords) => batch.puts.retain(|(key, _)| !key.starts_with(keys::NODE)),
             Some(_) | None => {}
         }
@@ -162,11 +198,14 @@ fn stopped(kind: io::ErrorKind) -> StoreError {
     StoreError::File { what: "write", path: "simulated store".into(), source: kind.into() }
 }
 
-fn apply(records: &mut Records, batch: &Batch) {
+fn apply(records: &mut Records, archive: &mut Records, batch: Batch) {
     for key in &batch.deletes {
         records.remove(key);
     }
-    records.extend(batch.puts.iter().cloned());
+    records.extend(batch.puts);
+    for key in &batch.archives {
+        archive.extend(records.remove_entry(key));
+    }
 }
 
 /// The store of one run of the master daemon.
@@ -186,5 +225,23 @@ impl Store for SimStore {
 
     fn commits(&self) -> u64 {
         self.disk.borrow().commits
+    }
+
+    fn archived_count(&self) -> u64 {
+        u64::try_from(self.disk.borrow().present_archive().len()).unwrap_or(u64::MAX)
+    }
+
+    fn archived(&self, key: &str) -> Result<Option<String>, StoreError> {
+        Ok(self.disk.borrow().present_archive().remove(key))
+    }
+
+    fn archived_keys(&self, limit: usize) -> Result<Vec<String>, StoreError> {
+        Ok(self.disk.borrow().present_archive().into_keys().rev().take(limit).collect())
+    }
+
+    fn archived_after(&self, key: &str, limit: usize) -> Result<Vec<(String, String)>, StoreError> {
+        let archive = self.disk.borrow().present_archive();
+        let after = (Bound::Excluded(key.to_owned()), Bound::Unbounded);
+        Ok(archive.range(after).take(limit).map(|(key, value)| (key.clone(), value.clone())).collect())
     }
 }

@@ -23,7 +23,8 @@ pub(crate) type NodeId = usize;
 pub(crate) enum Request {
     Hooks(Rc<HooksCall>),
     Execute(u64, NodeCall),
-    EndJob(u64),
+    /// End what runs for a job; these calls may not begin any more.
+    EndJob(u64, Rc<[String]>),
 }
 
 /// Who waits for an answer.
@@ -80,6 +81,10 @@ pub(crate) enum Event {
     MasterWork(u64, u64),
     /// A run on a node ends: by node, boot and call.
     RunEnds(NodeId, u64, String),
+    /// The node looks whether all that it was told to end has ended: by node, boot, caller and job, until when.
+    JobEnds(NodeId, u64, Caller, u64, u64),
+    /// The end of a killed call was waited for long enough.
+    StopLimit(u64, u64),
     /// Left-over cleanups are to be tried.
     Tick(u64),
     MasterStarts,

@@ -11,7 +11,8 @@ impl Simulation {
     pub(crate) fn fault_acts(&mut self) {
         let node = self.context.random.index(self.nodes.len());
         match self.context.random.below(100) {
-            0..25 => self.crash_node(node),
+            0..22 => self.crash_node(node),
+            22..25 => self.crash_machine(node),
             25..40 => {
                 // In one of the journal's next writes.
                 let writes = u32::try_from(self.context.random.below(8)).expect("small");
@@ -35,6 +36,17 @@ impl Simulation {
         }
     }
 
+    /// A machine other than the master's stops and comes back.
+    fn crash_machine(&mut self, node: NodeId) {
+        if node == 0 || !self.nodes[node].up {
+            return;
+        }
+        self.context.log(|| format!("node{} loses its power for a moment", node + 1));
+        let guests = self.nodes[node].machine_stops(&mut self.context);
+        self.guests_lost.extend(guests);
+        self.see_boot();
+    }
+
     /// Follows daemons that died: their connections break at once, and most are started again soon.
     pub(crate) fn see_boot(&mut self) {
         for node in 0..self.nodes.len() {
@@ -42,6 +54,7 @@ impl Simulation {
                 continue;
             }
             self.boots_seen[node] = self.nodes[node].boot;
+            self.deaths += 1;
             let delay_ms = self.context.random.range(0, 20);
             self.break_link(node, delay_ms);
             let delay_ms = if self.context.fault(300) {
@@ -58,7 +71,7 @@ impl Simulation {
             return;
         }
         self.context.log(|| format!("node{} freezes", node + 1));
-        self.nodes[node].frozen = true;
+        self.nodes[node].freeze(self.context.now());
         self.silence(node);
         let delay_ms = self.context.random.range(200, 50_000);
         self.context.after(delay_ms, Event::Thaws(node));
@@ -93,7 +106,10 @@ impl Simulation {
             return;
         }
         self.context.log(|| format!("node{} thaws", node + 1));
-        self.nodes[node].frozen = false;
+        self.nodes[node].reachable_since_ms = self.context.now();
+        if self.nodes[node].thaw(self.context.now(), self.connections) {
+            self.break_link(node, 1);
+        }
         for delivery in std::mem::take(&mut self.nodes[node].inbox) {
             self.deliver(delivery);
         }
@@ -101,6 +117,9 @@ impl Simulation {
 
     pub(crate) fn heal(&mut self, node: NodeId) {
         self.context.log(|| format!("node{} is not cut off", node + 1));
+        if self.nodes[node].cut {
+            self.nodes[node].reachable_since_ms = self.context.now();
+        }
         self.nodes[node].cut = false;
     }
 
@@ -140,5 +159,6 @@ impl Simulation {
         if self.process.is_none() {
             self.context.after(100, Event::MasterStarts);
         }
+        self.open_queue();
     }
 }

@@ -6,16 +6,17 @@
 //! checker sees it.
 //!
 //! - `world`: one seed's everything, and its loop. `event`: what happens, in which order.
-//! - `process`, `office`, `channel`: the master daemon around the real driver. `disk`: under its store.
+//! - `process`, `stops`, `office`, `channel`: the master daemon around the real driver. `disk`: under its store.
 //! - `node`, `scripts`, `holdings`, `call_store`: a node around the real journals.
-//! - `clients`, `workload`, `faults`: what acts from outside.
-//! - `tracks`, `witness`, `checks_jobs`, `checks_config`: the checkers and what they know.
+//! - `clients`, `operators`, `workload`, `faults`: what acts from outside.
+//! - `tracks`, `witness`, `checks_jobs`, `checks_queue`, `checks_config`: the checkers and what they know.
 
 mod call_store;
 mod channel;
 mod check;
 mod checks_config;
 mod checks_jobs;
+mod checks_queue;
 mod clients;
 mod disk;
 mod edges;
@@ -25,10 +26,12 @@ mod holdings;
 mod mutation;
 mod node;
 mod office;
+mod operators;
 mod process;
 mod random;
 mod run;
 mod scripts;
+mod stops;
 mod tracks;
 mod witness;
 mod workload;
@@ -36,4 +39,5 @@ mod world;
 
 pub use check::{Checker, Violation};
 pub use mutation::{MUTATIONS, Mutation};
+pub use random::Random;
 pub use run::{Options, Report, Summary, first_caught, replay, run_seed, run_seeds};

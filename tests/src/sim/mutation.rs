@@ -43,10 +43,28 @@ pub enum Mutation {
     StopsNoGuest,
     /// A node says that it removed a file and did not.
     RemovesNoFile,
+    /// The master asks nobody to end a killed job's call.
+    StopsNothing,
+    /// The master never learns that a blocked job's call has ended.
+    NeverConfirms,
+    /// A node lets calls begin that it was told to withdraw.
+    WithdrawsNothing,
+    /// A restarted master forgets the jobs that are blocked.
+    ForgetsBlocked,
+    /// The master is not told on what a job depends.
+    DropsDependencies,
+    /// The master is told priorities with the wrong sign.
+    TurnsPriorities,
+    /// A restarted master forgets that the queue is drained or paused.
+    ForgetsQueue,
+    /// The archive leaves out some jobs.
+    LosesArchived,
+    /// The store does not keep that an undo was made good.
+    LosesRepairs,
 }
 
 /// Every mutation, with the checker that must see it.
-pub const MUTATIONS: [(Mutation, Checker); 19] = [
+pub const MUTATIONS: [(Mutation, Checker); 29] = [
     (Mutation::AnswersForNodes, Checker::CommitFollowsVerdict),
     (Mutation::SkipsSteps, Checker::CommitFollowsSteps),
     (Mutation::ChangesEnvironment, Checker::RepeatHasSameEnvironment),
@@ -66,4 +84,14 @@ pub const MUTATIONS: [(Mutation, Checker); 19] = [
     (Mutation::EndsNothing, Checker::NoScriptUnderFinishedJob),
     (Mutation::StopsNoGuest, Checker::GuestRunsOnce),
     (Mutation::RemovesNoFile, Checker::NodesHoldWhatIsConfigured),
+    (Mutation::StopsNothing, Checker::KilledJobStops),
+    (Mutation::NeverConfirms, Checker::BlockedJobEnds),
+    (Mutation::WithdrawsNothing, Checker::NoScriptBeginsAfterEnd),
+    (Mutation::ForgetsBlocked, Checker::BlockedJobHoldsItsLocks),
+    (Mutation::DropsDependencies, Checker::DependenciesWereOver),
+    (Mutation::TurnsPriorities, Checker::PriorityGoesFirst),
+    (Mutation::ForgetsQueue, Checker::DrainedQueueTakesNothing),
+    (Mutation::ForgetsQueue, Checker::PausedQueueStartsNothing),
+    (Mutation::LosesArchived, Checker::ArchiveKeepsResult),
+    (Mutation::LosesRepairs, Checker::RepairLeavesNothing),
 ];

@@ -1,7 +1,7 @@
 //! A node: its daemon with the real call journals, the scripts that it watches, and what it holds.
 //!
-//! A daemon's crash takes the journals' memory and the connections. What its scripts do goes on without it until the
-//! next daemon ends what is left of calls that were not answered, before it serves.
+//! A daemon's crash takes the journals' memory and the connections. Its hook runs go on under their keepers: the next
+//! daemon joins them, or finds what they came to; where the keeper is gone too it ends what is left before it serves.
 
 use std::{collections::BTreeMap, rc::Rc};
 
@@ -13,10 +13,15 @@ use super::{
     event::{Answer, Caller, Context, Delivery, Event, NodeId, Request},
     holdings::Holdings,
     mutation::Mutation,
-    scripts,
 };
 
 mod calls;
+mod ends;
+
+/// A daemon that stood still for longer than this, in milliseconds, closes all its connections: less than any silence
+/// after which a master gives it up.
+const FROZEN_MS: u64 = 4_000;
+const _: () = assert!(FROZEN_MS < super::channel::SILENCE_MS.0);
 
 /// What a run does.
 #[derive(Debug, Clone)]
@@ -43,6 +48,14 @@ struct Run {
     ends_ms: u64,
 }
 
+/// A hook run whose daemon is gone.
+#[derive(Debug, Clone)]
+struct Orphan {
+    run: Run,
+    /// Its keeper goes on, and records how it ends.
+    is_kept: bool,
+}
+
 /// A node.
 pub(crate) struct SimNode {
     pub(crate) id: NodeId,
@@ -67,7 +80,7 @@ pub(crate) struct SimNode {
     calls: Option<Journal<MemoryCalls>>,
     running: BTreeMap<String, Run>,
     /// Runs whose daemon is gone.
-    orphans: Vec<Run>,
+    orphans: Vec<Orphan>,
     pub(crate) inbox: Vec<Delivery>,
     /// Calls of a job are carried out one after another.
     ordered: bool,
@@ -75,6 +88,10 @@ pub(crate) struct SimNode {
     waiting: Vec<Delivery>,
     /// The newest connection that was greeted.
     connection_seen: u64,
+    /// Since when it is frozen.
+    frozen_since_ms: u64,
+    /// The newest connection that was closed after a freeze: nothing that came by it or an older one is taken.
+    closed_through: u64,
 }
 
 impl SimNode {
@@ -102,7 +119,28 @@ impl SimNode {
             ordered,
             waiting: Vec::new(),
             connection_seen: 0,
+            frozen_since_ms: 0,
+            closed_through: 0,
         }
+    }
+
+    /// The daemon is stopped.
+    pub(crate) fn freeze(&mut self, now_ms: u64) {
+        self.frozen = true;
+        self.frozen_since_ms = now_ms;
+    }
+
+    /// The daemon goes on. Whether it closes its connections, the newest of which is `connection`: what lies in them is
+    /// from a time when its master may have given it up.
+    pub(crate) fn thaw(&mut self, now_ms: u64, connection: u64) -> bool {
+        self.frozen = false;
+        let closes = now_ms - self.frozen_since_ms > FROZEN_MS;
+        if closes {
+            self.inbox.clear();
+            self.waiting.clear();
+            self.closed_through = connection;
+        }
+        closes
     }
 
     /// Whether packets and answers go through.
@@ -141,12 +179,17 @@ impl SimNode {
 
     /// Ends all that the operator's fencing takes: daemon, scripts and guests.
     pub(crate) fn power_off(&mut self, context: &mut Context) -> Vec<uuid::Uuid> {
+        self.fenced = true;
+        self.machine_stops(context)
+    }
+
+    /// The whole machine stops: daemon, scripts, keepers and guests.
+    pub(crate) fn machine_stops(&mut self, context: &mut Context) -> Vec<uuid::Uuid> {
         if self.up {
             self.crash(context);
         }
-        self.fenced = true;
-        for run in std::mem::take(&mut self.orphans) {
-            self.script_ended(&run, context);
+        for orphan in std::mem::take(&mut self.orphans) {
+            self.script_ended(&orphan.run, context);
         }
         std::mem::take(&mut self.holdings.guests).into_iter().collect()
     }
@@ -165,7 +208,10 @@ impl SimNode {
         for (wire, run) in std::mem::take(&mut self.running) {
             context.witness.begun.remove(&(self.id, wire));
             match &run.work {
-                Work::Hooks(..) => self.orphans.push(run),
+                Work::Hooks(..) => {
+                    let is_kept = context.random.permille(850) && !context.mutated(Mutation::LeavesRemains);
+                    self.orphans.push(Orphan { run, is_kept });
+                }
                 // Done, half done or not begun: each call leads to the same state from there when it is repeated.
                 Work::Call(call, fate) if *fate == Fate::Works && context.random.permille(500) => {
                     self.apply(&call.clone(), context);
@@ -176,7 +222,7 @@ impl SimNode {
         context.log(|| format!("{} leaves {} scripts at {now}", self.name, self.orphans.len()));
     }
 
-    /// A new daemon: what is left of lost runs is ended before it serves.
+    /// A new daemon: it follows the runs that go on, and ends what is left of lost ones before it serves.
     pub(crate) fn start(&mut self, context: &mut Context) {
         self.hooks_store.restart();
         self.calls_store.restart();
@@ -184,17 +230,30 @@ impl SimNode {
         self.calls = Journal::open(self.calls_store.clone()).ok();
         let lost = self.hooks.as_ref().map(Journal::lost).unwrap_or_default();
         let now = context.now();
-        for run in std::mem::take(&mut self.orphans) {
-            let is_over = run.ends_ms <= now;
-            let is_known = lost.iter().any(|lost| lost.id == run.id);
-            if is_over || (is_known && !context.mutated(Mutation::LeavesRemains)) {
-                self.script_ended(&run, context);
+        self.up = true;
+        for orphan in std::mem::take(&mut self.orphans) {
+            let is_lost = lost.iter().any(|lost| lost.id == orphan.run.id);
+            if orphan.is_kept && is_lost {
+                self.follow(orphan.run, context);
+            } else if orphan.run.ends_ms > now && context.mutated(Mutation::LeavesRemains) {
+                self.orphans.push(orphan);
             } else {
-                self.orphans.push(run);
+                self.script_ended(&orphan.run, context);
             }
         }
-        self.up = true;
         context.log(|| format!("{} starts", self.name));
+    }
+
+    /// A run goes on under its keeper, or has ended under it: the daemon follows it by the real journal.
+    fn follow(&mut self, run: Run, context: &mut Context) {
+        let wire = run.id.as_str().to_owned();
+        let is_resumed = self.hooks.as_mut().is_some_and(|journal| journal.resume(&run.id));
+        assert!(is_resumed, "{wire} was seen to be lost");
+        context.log(|| format!("{} follows {wire}", self.name));
+        context.witness.begun.insert((self.id, wire.clone()));
+        let left_ms = run.ends_ms.saturating_sub(context.now());
+        context.after(left_ms, Event::RunEnds(self.id, self.boot, wire.clone()));
+        self.running.insert(wire, Run { listeners: Vec::new(), ..run });
     }
 
     fn script_ended(&self, run: &Run, context: &mut Context) {
@@ -227,31 +286,26 @@ impl SimNode {
         if context.mutated(Mutation::EndsNothing) {
             return Ok(());
         }
-        let dead: Vec<String> = self
-            .running
-            .iter()
-            .filter(|(_, run)| is_hooks(run) && !alive(run.job))
-            .map(|(wire, _)| wire.clone())
-            .collect();
+        let dead: Vec<String> =
+            self.running.iter().filter(|(_, run)| !alive(run.job)).map(|(wire, _)| wire.clone()).collect();
         for wire in dead {
-            self.end(&wire, context);
+            if self.cut_short(&wire, context) {
+                self.finish(&wire, context);
+                self.see_death(context);
+            }
+            if !self.up {
+                break;
+            }
         }
         Ok(())
-    }
-
-    /// Ends a run of scripts before its time.
-    fn end(&mut self, wire: &str, context: &mut Context) {
-        if let Some(run) = self.running.get_mut(wire)
-            && let Work::Hooks(_, result) = &mut run.work
-        {
-            *result = scripts::ended();
-            self.finish(wire, context);
-        }
     }
 
     /// Takes a request from a connection.
     pub(crate) fn deliver(&mut self, delivery: Delivery, context: &mut Context) {
         let caller = delivery.caller;
+        if caller.connection <= self.closed_through {
+            return context.log(|| format!("{}: {} comes by a closed connection", self.name, delivery.wire));
+        }
         if let Err(why) = self.admit(delivery.epoch) {
             return self.reply(caller, Answer::Refused(why), context);
         }
@@ -264,29 +318,7 @@ impl SimNode {
         match delivery.request {
             Request::Hooks(call) => self.hooks_asked(&delivery.wire, call, caller, context),
             Request::Execute(job, call) => self.call_asked(&delivery.wire, job, call, caller, context),
-            Request::EndJob(job) => {
-                let runs: Vec<String> = self
-                    .running
-                    .iter()
-                    .filter(|(_, run)| is_hooks(run) && run.job == job)
-                    .map(|(wire, _)| wire.clone())
-                    .collect();
-                if !context.mutated(Mutation::EndsNothing) {
-                    let (now, boot) = (context.now(), self.boot);
-                    for wire in runs {
-                        let delay_ms = context.random.below(scripts::GRACE_MS);
-                        let run = self.running.get_mut(&wire).expect("just seen");
-                        if let Work::Hooks(_, result) = &mut run.work
-                            && run.ends_ms > now + delay_ms
-                        {
-                            *result = scripts::ended();
-                            run.ends_ms = now + delay_ms;
-                            context.after(delay_ms, Event::RunEnds(self.id, boot, wire));
-                        }
-                    }
-                }
-                self.reply(caller, Answer::Ended, context);
-            }
+            Request::EndJob(job, calls) => self.asked_to_end(job, &calls, caller, context),
         }
         self.see_death(context);
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use muster_core::engine::{Input, Job, Phase};
 use muster_master::{
-    driver::{Command, Driver, Loaded, Released},
+    driver::{Command, Driver, Loaded, QueueState, Released},
     failpoint::Failpoints,
     shell,
     store::{Batch, Records, Store, cluster_from, decode, encode, keys},
@@ -69,12 +69,20 @@ impl Simulation {
         let cluster = cluster_from(records).expect("the store holds a configuration");
         let jobs = shell::load_jobs(records).expect("the store holds jobs");
         self.see_loaded(cluster.as_ref(), &jobs);
-        let alive: BTreeSet<u64> = jobs.iter().filter(|job| !job.done()).map(Job::id).collect();
+        let alive: BTreeSet<u64> = jobs.iter().filter(|job| job.alive()).map(Job::id).collect();
         let uuids = jobs.iter().map(|job| (job.id(), job.submission.uuid)).collect();
         let clock = SimClock { now: self.context.clock.clone(), started_ms: self.context.now() };
         let local = self.nodes[0].name.clone();
         let jobs = self.mutate_jobs(jobs);
-        let loaded = Loaded { cluster: cluster.clone(), jobs, epoch: Some(epoch) };
+        let is_forgotten = self.context.mutated(Mutation::ForgetsQueue);
+        let queue = if is_forgotten { QueueState::default() } else { record(records, keys::QUEUE) };
+        let loaded = Loaded {
+            cluster: cluster.clone(),
+            jobs,
+            epoch: Some(epoch),
+            queue,
+            next_job: record(records, keys::NEXT_JOB),
+        };
         let driver: SimDriver =
             Driver::new(local, loaded, store, clock, self.ids.clone(), Failpoints::default());
         let mut process = Process::new(driver, incarnation, epoch, cluster);
@@ -88,6 +96,9 @@ impl Simulation {
             process.flush_due = true;
         }
         self.context.after(0, Event::Flush(incarnation));
+        if !self.context.faults_on {
+            self.open_queue();
+        }
         self.context.after(CLEANUP_PERIOD_MS, Event::Tick(incarnation));
         if self.zombie.is_some() {
             let delay_ms = self.context.random.range(0, 5_000);
@@ -100,6 +111,9 @@ impl Simulation {
             && let Some(index) = jobs.iter().position(|job| !job.done() && job.started_ms.is_some())
         {
             jobs.remove(index);
+        }
+        if self.context.mutated(Mutation::ForgetsBlocked) {
+            jobs.retain(|job| !matches!(job.phase, Phase::Blocked { .. }));
         }
         if self.context.mutated(Mutation::RevivesJob)
             && let Some(job) = jobs.iter_mut().rfind(|job| job.done())
@@ -180,7 +194,7 @@ impl Simulation {
         let Some(process) = &mut self.process else { return };
         for job in &released.jobs {
             process.uuids.insert(job.id(), job.submission.uuid);
-            if job.done() {
+            if !job.alive() {
                 process.alive.remove(&job.id());
             } else {
                 process.alive.insert(job.id());
@@ -209,6 +223,7 @@ impl Simulation {
     pub(crate) fn kill_master(&mut self, why: &str) {
         let Some(process) = self.process.take() else { return };
         self.context.log(|| format!("master {} dies: {why}", process.incarnation));
+        self.deaths += 1;
         self.disk.borrow_mut().crash();
         self.hear_replies();
         if self.context.fault(150) && self.zombie.is_none() {
@@ -243,7 +258,15 @@ impl Simulation {
     pub(crate) fn tick(&mut self) {
         let Some(process) = &mut self.process else { return };
         let incarnation = process.incarnation;
-        process.send(Command::Input(Input::RetryCleanups), &mut self.context);
+        process.send(Command::Input(Input::Retry), &mut self.context);
+        if !self.context.faults_on {
+            self.give_up_blocked();
+        }
         self.context.after(CLEANUP_PERIOD_MS, Event::Tick(incarnation));
     }
+}
+
+/// A record that may not be there.
+fn record<T: Default + serde::de::DeserializeOwned>(records: &Records, key: &str) -> T {
+    records.get(key).map(|text| decode(key, text).expect("the store's records are whole")).unwrap_or_default()
 }

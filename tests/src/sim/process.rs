@@ -20,6 +20,7 @@ use super::{
     edges::{SimClock, SimIds},
     event::{Answer, Context, Event, NodeId},
     mutation::Mutation,
+    stops::Stop,
 };
 
 /// The real driver over simulated edges.
@@ -31,7 +32,13 @@ pub(crate) enum Work {
     Hooks(Rc<HooksCall>),
     Execute(CallId, NodeCall),
     Master(CallId, MasterCall),
-    EndJob(u64),
+    /// The master's own work for a killed job, which nobody waits for.
+    Abandoned(MasterCall),
+    EndJob(u64, Rc<[String]>),
+    /// The first part of a stop: the node ends the call and all else of the job.
+    StopEnd(u64, u64, Rc<[String]>),
+    /// The second part: the node's answer to the call.
+    StopExecute(u64, u64, NodeCall),
 }
 
 /// A task of the shell, and where it is on its way.
@@ -73,6 +80,9 @@ pub(crate) struct Process {
     pub(crate) links: BTreeMap<NodeId, Link>,
     /// Nodes that the background tries to reach.
     pub(crate) watched: BTreeSet<NodeId>,
+    /// Calls of killed jobs whose end is asked for.
+    pub(super) stops: BTreeMap<u64, Stop>,
+    pub(super) next_stop: u64,
     answers: u64,
 }
 
@@ -97,6 +107,8 @@ impl Process {
             next_task: 0,
             links: BTreeMap::new(),
             watched: BTreeSet::new(),
+            stops: BTreeMap::new(),
+            next_stop: 0,
             answers: 0,
         }
     }
@@ -117,7 +129,7 @@ impl Process {
         node == 0 || nodes.into_iter().any(|member| node_id(&member.name) == node && !member.offline)
     }
 
-    fn wire(&self, id: &CallId) -> String {
+    pub(super) fn wire(&self, id: &CallId) -> String {
         match self.uuids.get(&id.job) {
             Some(uuid) => format!("{}-{}/{}/{}", id.job, uuid.simple(), id.step, id.attempt),
             None => id.to_string(),
@@ -151,15 +163,21 @@ impl Process {
                     Call::Master(call) => self.begin(0, wire, Work::Master(id, call), context),
                 }
             }
-            Effect::EndJob { job, nodes } => {
+            Effect::ExecuteAfter { id, call, job, calls } => {
+                self.execute_after(id, call, job, &calls, context)
+            }
+            Effect::StopCall { id, call } => self.stop_call(id, call, context),
+            Effect::EndJob { job, nodes, calls } => {
+                let calls: Rc<[String]> = calls.iter().map(|id| self.wire(id)).collect();
                 for node in nodes {
-                    self.begin(node_id(&node), format!("end-{job}"), Work::EndJob(job), context);
+                    let work = Work::EndJob(job, calls.clone());
+                    self.begin(node_id(&node), format!("end-{job}"), work, context);
                 }
             }
         }
     }
 
-    fn begin(&mut self, node: NodeId, wire: String, work: Work, context: &mut Context) {
+    pub(super) fn begin(&mut self, node: NodeId, wire: String, work: Work, context: &mut Context) {
         let id = self.next_task;
         self.next_task += 1;
         let is_own = matches!(work, Work::Master(..));
@@ -192,7 +210,11 @@ impl Process {
             Work::Execute(id, _) | Work::Master(id, _) => {
                 self.answer(Input::CallAnswered(id, CallAnswer::NotReached(why.to_owned())), context);
             }
-            Work::EndJob(_) => {}
+            Work::StopEnd(stop, ..) => self.stop_ended(stop, Err(why.to_owned()), context),
+            Work::StopExecute(stop, ..) => {
+                self.stop_answered(stop, CallAnswer::NotReached(why.to_owned()), context);
+            }
+            Work::Abandoned(_) | Work::EndJob(..) => {}
         }
     }
 
@@ -214,7 +236,14 @@ impl Process {
             (Work::Execute(id, _) | Work::Master(id, _), Answer::Refused(why)) => {
                 self.answer(Input::CallAnswered(id, CallAnswer::Failed(why)), context);
             }
-            (Work::EndJob(_), Answer::Ended | Answer::Refused(_)) => {}
+            (Work::StopEnd(stop, ..), Answer::Ended) => self.stop_ended(stop, Ok(()), context),
+            (Work::StopEnd(stop, ..), Answer::Refused(why)) => self.stop_ended(stop, Err(why), context),
+            (Work::StopExecute(stop, ..), Answer::Call(answer)) => self.stop_answered(stop, answer, context),
+            (Work::StopExecute(stop, ..), Answer::Refused(why)) => {
+                self.stop_answered(stop, CallAnswer::Failed(why), context);
+            }
+            (Work::Abandoned(_), Answer::Call(_)) => {}
+            (Work::EndJob(..), Answer::Ended | Answer::Refused(_)) => {}
             (work, answer) => unreachable!("{work:?} is answered by {answer:?}"),
         }
     }
@@ -225,7 +254,7 @@ impl Process {
     }
 
     /// Tells the driver; the answer may come twice.
-    fn answer(&mut self, input: Input, context: &mut Context) {
+    pub(super) fn answer(&mut self, input: Input, context: &mut Context) {
         self.answers += 1;
         if context.mutated(Mutation::DropsAnswers) && self.answers.is_multiple_of(20) {
             return;
@@ -241,7 +270,9 @@ fn kind(work: &Work) -> String {
     match work {
         Work::Hooks(call) => format!("hooks {}", call.prefix),
         Work::Execute(_, call) => format!("{call:?}"),
-        Work::Master(_, call) => format!("{call:?}"),
-        Work::EndJob(_) => "end".to_owned(),
+        Work::Master(_, call) | Work::Abandoned(call) => format!("{call:?}"),
+        Work::EndJob(..) => "end".to_owned(),
+        Work::StopEnd(..) => "stop".to_owned(),
+        Work::StopExecute(_, _, call) => format!("how it ended: {call:?}"),
     }
 }

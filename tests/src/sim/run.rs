@@ -56,6 +56,10 @@ pub struct Report {
     pub outcomes: BTreeMap<String, u64>,
     /// Runs of the master daemon.
     pub masters: u64,
+    /// Deaths of the master and of node daemons.
+    pub deaths: u64,
+    /// Commits of the store.
+    pub commits: u64,
     /// A number that a repeat of the seed gives too.
     pub digest: u64,
     /// The broken promise, if any.
@@ -77,12 +81,29 @@ pub struct Summary {
     pub outcomes: BTreeMap<String, u64>,
     /// Their runs of the master daemon.
     pub masters: u64,
+    /// Their deaths of the master and of node daemons.
+    pub deaths: u64,
+    /// Their commits.
+    pub commits: u64,
     /// The first seeds that failed, lowest first.
     pub failures: Vec<Report>,
 }
 
+/// Says which seed was run when the thread panics.
+struct Named(u64);
+
+impl Drop for Named {
+    #[expect(clippy::print_stderr, reason = "the panic itself is printed there")]
+    fn drop(&mut self) {
+        if thread::panicking() {
+            eprintln!("seed {} panics", self.0);
+        }
+    }
+}
+
 /// Runs a seed.
 pub fn run_seed(seed: u64, options: &Options) -> Report {
+    let _named = Named(seed);
     Simulation::new(seed, options.clone(), false).run(seed)
 }
 
@@ -115,6 +136,8 @@ pub fn run_seeds(from: u64, count: u64, options: &Options, failures_max: usize) 
             summary.events += report.events;
             summary.jobs += report.jobs;
             summary.masters += report.masters;
+            summary.deaths += report.deaths;
+            summary.commits += report.commits;
             for (outcome, count) in &report.outcomes {
                 *summary.outcomes.entry(outcome.clone()).or_default() += count;
             }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use muster_core::{
     calls::Call,
-    engine::{Job, Outcome, Phase},
+    engine::{Dependency, Ending, Job, Outcome, Phase, Priority},
     locks::{LockMode, Locks},
     names::NodeName,
 };
@@ -20,6 +20,22 @@ pub(crate) struct Track {
     pub(crate) is_committed: bool,
     /// How it ended, as text, and when that was published.
     pub(crate) ended: Option<(String, u64)>,
+    /// How it is over for those who wait for it.
+    pub(crate) over: Option<Ending>,
+    /// It is killed, and holds its locks until a node answers.
+    pub(crate) is_blocked: bool,
+    /// It is in the archive.
+    pub(crate) is_archived: bool,
+    /// Where it should stand among those that wait.
+    pub(crate) priority: Priority,
+    /// What must be over before it begins.
+    pub(crate) depends: Vec<Dependency>,
+}
+
+impl Track {
+    pub(crate) fn waits(&self) -> bool {
+        self.begun_ms.is_none() && self.over.is_none()
+    }
 }
 
 /// All jobs, and the master that committed last.
@@ -27,8 +43,12 @@ pub(crate) struct Track {
 pub(crate) struct Tracks {
     pub(crate) jobs: BTreeMap<u64, Track>,
     pub(crate) last_master: u64,
-    /// The undos that failed, by job.
+    /// The undos that failed and were not made good, by job.
     pub(crate) failed_undos: BTreeMap<u64, Vec<Call>>,
+    /// What repairs that succeeded have done, by the job that was repaired.
+    pub(crate) repaired: BTreeMap<u64, Vec<Call>>,
+    /// Killed jobs whose call is to end, since when.
+    pub(crate) stopping_ms: BTreeMap<u64, u64>,
     /// When a node was seen to be marked offline, last.
     pub(crate) offline_ms: BTreeMap<NodeName, u64>,
     /// How jobs ended: operation and outcome, with their number.
@@ -38,6 +58,25 @@ pub(crate) struct Tracks {
 }
 
 impl Tracks {
+    /// Jobs that an operator may repair: blocked, or with something left undone.
+    pub(crate) fn broken(&self) -> Vec<u64> {
+        let blocked = self.jobs.iter().filter(|(_, track)| track.is_blocked).map(|(id, _)| *id);
+        self.failed_undos.keys().copied().chain(blocked).collect()
+    }
+
+    pub(crate) fn is_archived(&self, id: u64) -> bool {
+        self.jobs.get(&id).is_some_and(|track| track.is_archived)
+    }
+
+    /// Whether all that a job depends on is over as wanted.
+    pub(crate) fn unmet(&self, track: &Track) -> Option<Dependency> {
+        let is_met = |wanted: &Dependency| {
+            let over = self.jobs.get(&wanted.job).and_then(|track| track.over);
+            over.is_some_and(|ending| wanted.endings.contains(&ending))
+        };
+        track.depends.iter().find(|wanted| !is_met(wanted)).cloned()
+    }
+
     pub(crate) fn finished_count(&self) -> u64 {
         let finished = self.jobs.values().filter(|track| track.ended.is_some()).count();
         u64::try_from(finished).expect("a simulation has few jobs")
@@ -62,12 +101,14 @@ impl Tracks {
 /// Whether a job's record says that its commit is done.
 pub(crate) fn is_committed(job: &Job) -> bool {
     match &job.phase {
+        Phase::Done { outcome: Outcome::Canceled, .. } if job.killed => job.committed,
         Phase::Cleaning { .. } | Phase::PostHooks { .. } => true,
         Phase::Done { outcome: Outcome::Success, .. } => !job.submission.dry_run,
         Phase::Waiting
         | Phase::PreHooks { .. }
         | Phase::Running { .. }
         | Phase::Undoing { .. }
+        | Phase::Blocked { .. }
         | Phase::Done { outcome: Outcome::Canceled | Outcome::Error(_), .. } => false,
     }
 }
@@ -81,6 +122,7 @@ pub(crate) fn outcome(job: &Job) -> Option<&Outcome> {
         | Phase::Running { .. }
         | Phase::Cleaning { .. }
         | Phase::PostHooks { .. }
-        | Phase::Undoing { .. } => None,
+        | Phase::Undoing { .. }
+        | Phase::Blocked { .. } => None,
     }
 }

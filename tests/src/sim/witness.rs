@@ -33,4 +33,8 @@ pub(crate) struct Witness {
     pub(crate) unreached: BTreeSet<Place>,
     /// Steps that were carried out: job and step.
     pub(crate) done: BTreeSet<(u64, String)>,
+    /// Calls that a node has confirmed not to begin any more.
+    pub(crate) withdrawn: BTreeSet<(NodeId, String)>,
+    /// When the end of a job was published.
+    pub(crate) ended_ms: BTreeMap<u64, u64>,
 }

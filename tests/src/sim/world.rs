@@ -11,7 +11,7 @@ use super::{
     clients::Clients,
     disk::Disk,
     edges::SimIds,
-    event::{Context, Event},
+    event::{Caller, Context, Event},
     holdings::Holdings,
     mutation::Mutation,
     node::SimNode,
@@ -47,6 +47,8 @@ pub(crate) struct Simulation {
     /// Guests that went with the power of their node.
     pub(crate) guests_lost: BTreeSet<Uuid>,
     events: u64,
+    /// Deaths of daemons, the master's and the nodes'.
+    pub(crate) deaths: u64,
 }
 
 impl Simulation {
@@ -76,6 +78,7 @@ impl Simulation {
             seen: cluster,
             guests_lost: BTreeSet::new(),
             events: 0,
+            deaths: 0,
             options,
         }
     }
@@ -87,7 +90,7 @@ impl Simulation {
         while self.events < self.options.events && self.step() {}
         if self.context.violation.is_none() {
             self.heal_all();
-            self.run_to_rest();
+            self.run_to_end();
         }
         Report {
             seed,
@@ -95,6 +98,8 @@ impl Simulation {
             jobs: self.tracks.finished_count(),
             outcomes: std::mem::take(&mut self.tracks.outcomes),
             masters: self.incarnations,
+            deaths: self.deaths,
+            commits: self.disk.borrow().commits(),
             digest: self.context.digest(),
             violation: self.context.violation.take(),
             trace: self.context.take_trace(),
@@ -122,16 +127,21 @@ impl Simulation {
             Event::LinkLost(of, node, connection) if of_present(of) => self.link_lost(node, connection),
             Event::MasterWork(of, task) if of_present(of) => self.master_work(task),
             Event::Tick(of) if of_present(of) => self.tick(),
+            Event::StopLimit(of, stop) if of_present(of) => self.stop_limit(stop),
             Event::Flush(_)
             | Event::Dial(..)
             | Event::DialFailed(..)
             | Event::Watch(..)
             | Event::LinkLost(..)
             | Event::MasterWork(..)
+            | Event::StopLimit(..)
             | Event::Tick(_) => {}
             Event::Deliver(delivery) => self.deliver(delivery),
             Event::Reply(node, caller, answer) => self.reply(node, caller, answer),
             Event::RunEnds(node, boot, wire) => self.run_ends(node, boot, wire),
+            Event::JobEnds(node, boot, caller, job, until_ms) => {
+                self.job_ends(node, boot, caller, job, until_ms)
+            }
             Event::MasterStarts => self.start_master(),
             Event::NodeStarts(node) => self.node_starts(node),
             Event::Thaws(node) => self.thaw(node),
@@ -163,24 +173,52 @@ impl Simulation {
         self.see_boot();
     }
 
-    /// All is well: every job ends, and then nothing is left that nobody knows of.
+    fn stop_limit(&mut self, stop: u64) {
+        if let Some(process) = &mut self.process {
+            process.stop_limit(stop, &mut self.context);
+        }
+    }
+
+    fn job_ends(&mut self, node: usize, boot: u64, caller: Caller, job: u64, until_ms: u64) {
+        if self.nodes[node].frozen && self.nodes[node].boot == boot {
+            return self.context.after(500, Event::JobEnds(node, boot, caller, job, until_ms));
+        }
+        self.nodes[node].job_ends(boot, caller, job, until_ms, &mut self.context);
+    }
+
+    /// All is well: every job ends, what jobs left undone is repaired, and then nothing is left that nobody knows of.
+    fn run_to_end(&mut self) {
+        self.run_to_rest();
+        if self.context.violation.is_none() && self.ask_repairs() {
+            self.run_to_rest();
+        }
+        if self.context.violation.is_none() {
+            self.check_rest();
+        }
+    }
+
     fn run_to_rest(&mut self) {
         let (events_end, time_end) =
             (self.events + LIVENESS_EVENTS_MAX, self.context.now() + LIVENESS_MS_MAX);
         while !self.is_at_rest() {
             if self.events >= events_end || self.context.now() >= time_end {
-                let what = self.describe_unrest();
-                return self.context.violate(Checker::EveryJobEnds, what);
+                return self.violate_by_unrest();
             }
             if !self.step() {
                 if self.context.violation.is_none() && !self.is_at_rest() {
-                    let what = self.describe_unrest();
-                    self.context.violate(Checker::EveryJobEnds, what);
+                    self.violate_by_unrest();
                 }
                 return;
             }
         }
-        self.check_rest();
+    }
+
+    fn violate_by_unrest(&mut self) {
+        let what = self.describe_unrest();
+        let engine = self.process.as_ref().map(|process| process.driver.engine());
+        let is_blocked = engine.is_some_and(|engine| engine.blocked().next().is_some());
+        let checker = if is_blocked { Checker::BlockedJobEnds } else { Checker::EveryJobEnds };
+        self.context.violate(checker, what);
     }
 
     fn is_at_rest(&self) -> bool {
@@ -188,6 +226,7 @@ impl Simulation {
         let is_quiet = process.inbox.is_empty() && process.tasks.is_empty() && !process.flush_due;
         is_quiet
             && process.driver.engine().alive().next().is_none()
+            && process.driver.engine().blocked().next().is_none()
             && self.nodes.iter().all(|node| node.up && node.is_idle())
             && process.cluster.iter().all(|cluster| {
                 let is_away = |call: &muster_core::calls::Call| {

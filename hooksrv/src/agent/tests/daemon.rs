@@ -17,6 +17,7 @@ use uuid::Uuid;
 
 use crate::{
     agent::{Agent, Config, HooksOnly, NodeLock, open, serve},
+    keeper::tests::own_test_keeper,
     prepare_process,
 };
 
@@ -58,8 +59,8 @@ impl Daemon {
     async fn begin(&mut self) {
         let lock = NodeLock::acquire(&self.config).unwrap();
         self.stop = CancellationToken::new();
-        let opened =
-            open(prepare_process(), lock, self.config.clone(), Arc::new(HooksOnly), self.stop.clone());
+        let (config, backends) = (self.config.clone(), Arc::new(HooksOnly));
+        let opened = open(prepare_process(), lock, config, backends, own_test_keeper(), self.stop.clone());
         let (agent, hooks) = opened.await.unwrap();
         self.agent = Some(Arc::clone(&agent));
         self.task = Some(tokio::spawn(async move { serve(agent, hooks).await.unwrap() }));

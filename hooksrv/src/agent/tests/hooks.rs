@@ -99,6 +99,38 @@ async fn a_run_does_not_end_with_its_connection() {
     assert_eq!(fs::read_to_string(&ran).unwrap(), "x\n", "it ran once");
 }
 
+/// The end of a job overtakes the request for its scripts.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_that_was_withdrawn_never_begins() {
+    let daemon = Daemon::start().await;
+    let ran = daemon.path("ran");
+    daemon.script("node-add-pre.d", "10-mark", &format!("echo x >> {}", ran.display()));
+    let mut client = daemon.agent_client().await;
+    client.hello(hello(1, 1, &[1])).await.unwrap();
+    let end = v1::EndJobRequest { context: context(1, 1), job_id: 1, call_ids: vec!["1/pre/1".to_owned()] };
+    assert_eq!(client.end_job(end).await.unwrap().into_inner().ended, 0);
+    let late = run(&daemon, request("1/pre/1", 1, 1)).await.map(drop).unwrap_err();
+    assert_eq!(late.code(), tonic::Code::NotFound, "{late}");
+    assert!(!ran.exists(), "the script ran");
+    run(&daemon, request("1/pre/2", 1, 1)).await.map(drop).unwrap();
+}
+
+/// With a full disk, for example; here the name of the record is taken.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_runs_ends_also_where_nothing_can_be_withdrawn() {
+    let daemon = Daemon::start().await;
+    daemon.script("node-add-pre.d", "10-long", "exec sleep 1000");
+    let mut client = daemon.agent_client().await;
+    client.hello(hello(1, 1, &[1])).await.unwrap();
+    let mut stream = run(&daemon, request("1/pre/1", 1, 1)).await.unwrap();
+    stream.message().await.unwrap().unwrap();
+    fs::create_dir_all(daemon.config.node_dir().join("calls/hooks/1.pre.2.call")).unwrap();
+    let call_ids = vec!["1/pre/2".to_owned()];
+    client.end_job(v1::EndJobRequest { context: context(1, 1), job_id: 1, call_ids }).await.unwrap_err();
+    let outcome = result(&events(stream).await).scripts[0].outcome.clone().unwrap().kind;
+    assert!(matches!(outcome, Some(Kind::Ended(_))), "{outcome:?}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn the_runs_of_jobs_that_are_not_alive_end() {
     let daemon = Daemon::start().await;
@@ -111,7 +143,7 @@ async fn the_runs_of_jobs_that_are_not_alive_end() {
         stream.message().await.unwrap().unwrap();
         streams.push(stream);
     }
-    let ended = v1::EndJobRequest { context: context(1, 1), job_id: 1 };
+    let ended = v1::EndJobRequest { context: context(1, 1), job_id: 1, call_ids: Vec::new() };
     assert_eq!(client.end_job(ended).await.unwrap().into_inner().ended, 1);
     client.hello(hello(2, 1, &[3])).await.unwrap();
     let third = streams.pop().unwrap();

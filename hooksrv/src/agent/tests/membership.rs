@@ -23,7 +23,11 @@ async fn the_port_hears_the_newest_master_and_no_other() {
     let mut first = AgentServiceClient::new(daemon.dial(&ca, master(2)).await);
     let answer = first.hello(hello(2, 5, &[])).await.unwrap().into_inner();
     assert_eq!((answer.epoch_seen, answer.serial_seen), (2, 1), "hello alone does not count as an act");
-    let end = |epoch, serial| v1::EndJobRequest { context: context(epoch, serial), job_id: 1 };
+    let end = |epoch, serial| v1::EndJobRequest {
+        context: context(epoch, serial),
+        job_id: 1,
+        call_ids: Vec::new(),
+    };
     first.end_job(end(2, 5)).await.unwrap();
     let above = first.hello(hello(3, 5, &[])).await.unwrap_err();
     assert_eq!(above.code(), Code::FailedPrecondition);

@@ -37,7 +37,7 @@ impl Pair {
     async fn copy(&self, on_progress: Option<&OnProgress>) -> CallAnswer {
         let image = Image::Disk { disk: Uuid::nil() };
         let export = Image::Export { export: Uuid::nil(), name: "sda.raw".to_owned() };
-        within(copy_image(&self.clients.0, &image, &self.clients.1, &export, on_progress)).await
+        within(copy_image(17, &self.clients.0, &image, &self.clients.1, &export, on_progress)).await
     }
 }
 
@@ -107,6 +107,6 @@ async fn a_writer_that_refuses_ends_the_copy() {
     let missing: NodeName = name("node7");
     let image = Image::Disk { disk: Uuid::nil() };
     let (registry, _) = registry(&pair._folder.path().join("from.sock"), patient());
-    let answer = within(registry.copy_image(&name("node1"), &image, &missing, &image, None)).await;
+    let answer = within(registry.copy_image(17, &name("node1"), &image, &missing, &image, None)).await;
     assert!(matches!(&answer, CallAnswer::NotReached(why) if why.contains("node7")), "{answer:?}");
 }

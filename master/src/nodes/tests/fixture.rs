@@ -38,6 +38,7 @@ pub(super) fn short() -> Limits {
         reconnect: Duration::from_millis(600),
         facts: Duration::from_millis(300),
         unary: Duration::from_secs(2),
+        end_job: Duration::from_secs(3),
         watch_pause: (Duration::from_millis(50), Duration::from_millis(200)),
     }
 }

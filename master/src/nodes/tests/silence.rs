@@ -177,6 +177,24 @@ async fn a_greeting_without_answer_has_a_limit() {
     node.hang("hello");
     let _serving = node.serve(&socket);
     let (registry, _) = registry(&socket, short());
-    let error = within(registry.local().end_job(4)).await.unwrap_err();
+    let error = within(registry.local().end_job(4, &[])).await.unwrap_err();
     assert_eq!(error, CallError::NotReached("no answer to the greeting within 800 ms".to_owned()));
+}
+
+#[tokio::test]
+async fn the_end_of_a_job_has_a_limit_of_its_own() {
+    let Limits { unary, end_job, .. } = Limits::default();
+    assert!(unary > Duration::from_secs(12), "a node may take 12 s");
+    assert!(unary < end_job && end_job <= Duration::from_secs(20));
+
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("node.sock");
+    let node = TestNode::new();
+    node.hang("end_job");
+    let _serving = node.serve(&socket);
+    let (registry, _) = registry(&socket, Limits { end_job: Duration::from_millis(500), ..patient() });
+    let start = Instant::now();
+    let error = within(registry.end_job(&name("node1"), 4, &[])).await.unwrap_err();
+    assert_eq!(error, CallError::NotReached("the job's runs did not end within 500 ms".to_owned()));
+    assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
 }

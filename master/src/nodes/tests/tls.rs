@@ -117,7 +117,7 @@ async fn the_short_calls_reach_a_provisional_node() {
     let client =
         registry.provisional(name("node2"), node.address, node.uuid, std::slice::from_ref(&node.fingerprint));
     assert!(within(client.hello(true)).await.unwrap().hooks_only);
-    assert_eq!(within(client.end_job(4)).await, Ok(2));
+    assert_eq!(within(client.end_job(4, &[])).await, Ok(2));
     assert_eq!(within(client.make_signing_request()).await, Ok(vec![1, 2]));
     assert_eq!(within(client.install_certificate("new", "ca")).await.as_deref(), Ok("new"));
     assert_eq!(within(client.list_hooks()).await.unwrap().hooks_dir, "/etc/ganeti/hooks");

@@ -9,7 +9,7 @@ use muster_core::{
 };
 use muster_hooksrv::{Begin, Call, CallId, JournalError, Known, OnLost, RequestDigest};
 
-use super::{Fate, Run, SimNode, Work};
+use super::{Fate, Orphan, Run, SimNode, Work, is_hooks};
 use crate::sim::{
     check::Checker,
     event::{Answer, Caller, Context, Event},
@@ -17,6 +17,10 @@ use crate::sim::{
     scripts,
     witness::Said,
 };
+
+/// A script that was asked for before its job's end may begin this long after it, in milliseconds: the way of the end to
+/// the node by a connection that is replaced once.
+const BEGINS_WITHIN_MS: u64 = 30_000;
 
 impl SimNode {
     /// As the hook service does: joined, else looked for scripts, else journaled and run.
@@ -73,6 +77,16 @@ impl SimNode {
     /// A directory's scripts start: what must hold at this moment.
     fn script_begins(&self, wire: &str, call: &HooksCall, context: &mut Context) {
         let place = (call.id.job, call.id.step.clone(), self.id);
+        if context.witness.withdrawn.contains(&(self.id, wire.to_owned())) {
+            let what = format!("{}: {wire} starts, and was confirmed never to start", self.name);
+            context.violate(Checker::NoScriptBeginsAfterEnd, what);
+        }
+        if let Some(ended_ms) = context.witness.ended_ms.get(&call.id.job).copied()
+            && context.now() > ended_ms + BEGINS_WITHIN_MS
+        {
+            let what = format!("{}: {wire} starts, and its job is over since {ended_ms}", self.name);
+            context.violate(Checker::NoScriptBeginsAfterEnd, what);
+        }
         if let Some(first) = context.witness.running.get(&place).filter(|first| *first != wire).cloned() {
             let what = format!("{}: {wire} starts while {first} still runs", self.name);
             context.violate(Checker::SecondRunWaitsForFirst, what);
@@ -123,7 +137,11 @@ impl SimNode {
                     15..30 if context.faults_on => Fate::FailsAfter,
                     _ => Fate::Works,
                 };
-                let takes_ms = if context.fault(50) { 6_000 } else { context.random.range(1, 300) };
+                let takes_ms = match context.random.below(1000) {
+                    0..15 if context.faults_on => 45_000,
+                    15..60 if context.faults_on => 6_000,
+                    _ => context.random.range(1, 300),
+                };
                 self.begin(id, job, Work::Call(asked, fate), caller, takes_ms, context);
             }
         }
@@ -166,11 +184,14 @@ impl SimNode {
     pub(crate) fn run_ends(&mut self, boot: u64, wire: &str, context: &mut Context) {
         if boot != self.boot {
             let now = context.now();
-            let (over, left) = std::mem::take(&mut self.orphans)
-                .into_iter()
-                .partition::<Vec<_>, _>(|run| run.id.as_str() == wire && run.ends_ms <= now);
-            self.orphans = left;
-            over.iter().for_each(|run| self.script_ended(run, context));
+            let is_over = |orphan: &Orphan| orphan.run.id.as_str() == wire && orphan.run.ends_ms <= now;
+            if let Some(index) = self.orphans.iter().position(is_over) {
+                self.script_ended(&self.orphans[index].run, context);
+                // A keeper holds what its run came to until a daemon asks.
+                if !self.orphans[index].is_kept {
+                    self.orphans.remove(index);
+                }
+            }
             return;
         }
         if self.running.get(wire).is_some_and(|run| run.ends_ms <= context.now()) {
@@ -216,6 +237,10 @@ impl SimNode {
             context.witness.answered.insert(key);
         }
         if self.hooks_store.has_died() || self.calls_store.has_died() {
+            if is_hooks(&run) {
+                // Its keeper has the result until it is journaled.
+                self.orphans.push(Orphan { run, is_kept: !context.mutated(Mutation::LeavesRemains) });
+            }
             return;
         }
         for listener in run.listeners {

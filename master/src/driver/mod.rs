@@ -4,15 +4,19 @@
 //! their replies and effects are released in order. A store error is returned and ends the process: the memory is ahead
 //! of the disk then, and a restart from the disk is the way back.
 
+mod queue;
+mod submit;
+
+pub use queue::{ArchiveWhich, Archived, QueueChange, QueueFacts, QueueState};
+pub use submit::{Request, SubmitRefusal};
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use muster_core::{
     edit::{Edit, Touched},
-    engine::{Effect, Engine, Input, Job, Now, Submission},
-    locks::Blocked,
+    engine::{Effect, Engine, Input, Job, Now, WaitReason},
     model::Cluster,
     names::NodeName,
-    ops::{FRESH_UUIDS, Fresh, Op, PendingNode},
 };
 use uuid::Uuid;
 
@@ -39,33 +43,24 @@ pub trait Ids {
     fn mac(&mut self) -> String;
 }
 
-/// A request to do an operation.
-#[derive(Debug)]
-pub struct Request {
-    /// What.
-    pub op: Op,
-    /// Who.
-    pub user: String,
-    /// Why.
-    pub reason: String,
-    /// Checks only.
-    pub dry_run: bool,
-    /// The client's id for the request; empty for none.
-    pub request_id: String,
-    /// The host that a node add names.
-    pub pending: Option<PendingNode>,
-    /// The cluster that an init would make.
-    pub new_cluster: Option<Box<Cluster>>,
-}
-
 /// Called with a submission's job id once it is durable, or with why it is not taken.
-pub type SubmitReply = Box<dyn FnOnce(Result<u64, String>) + Send>;
+pub type SubmitReply = Box<dyn FnOnce(Result<u64, SubmitRefusal>) + Send>;
 /// Called with what a cancel did, or why it did nothing.
 pub type CancelReply = Box<dyn FnOnce(Result<String, String>) + Send>;
 /// Called when a write is durable.
 pub type WriteReply = Box<dyn FnOnce() + Send>;
 /// Called with what each waiting job waits for.
-pub type WaitingReply = Box<dyn FnOnce(BTreeMap<u64, Option<Blocked>>) + Send>;
+pub type WaitingReply = Box<dyn FnOnce(Waiting) + Send>;
+/// What each waiting job waits for; `None` for one that waits for a free slot only.
+pub type Waiting = BTreeMap<u64, Option<WaitReason>>;
+/// Called when a job may be followed, or with why its script would wait for ever.
+pub type FollowReply = Box<dyn FnOnce(Result<(), String>) + Send>;
+/// Called with how the queue is, once that is durable.
+pub type QueueReply = Box<dyn FnOnce(QueueFacts) + Send>;
+/// Called with what was archived, once that is durable.
+pub type ArchiveReply = Box<dyn FnOnce(Archived) + Send>;
+/// Called with an archived job, if there is one, or with why it can't be read.
+pub type ArchivedReply = Box<dyn FnOnce(Result<Option<Box<Job>>, String>) + Send>;
 
 /// Called with the whole state once "retired" is durable, or with why the office is kept.
 pub type HandOverReply = Box<dyn FnOnce(Result<Records, String>) + Send>;
@@ -76,8 +71,23 @@ pub enum Command {
     Input(Input),
     /// A client asks for an operation.
     Submit(Box<Request>, SubmitReply),
-    /// A client wants a job to stop.
-    Cancel(u64, CancelReply),
+    /// A client wants a job to stop, or (`true`) to be killed.
+    Cancel(u64, bool, CancelReply),
+    /// A job's script wants to wait for a job's end.
+    Follow {
+        /// The script's job.
+        parent: u64,
+        /// The other.
+        job: u64,
+        /// The answer.
+        reply: FollowReply,
+    },
+    /// An operator handles the queue.
+    Queue(QueueChange, QueueReply),
+    /// Jobs that are over leave the list.
+    Archive(ArchiveWhich, ArchiveReply),
+    /// A job is looked for in the archive.
+    Archived(u64, ArchivedReply),
     /// Records outside of the engine (tokens, pending hosts, signed certificates).
     Write(Batch, WriteReply),
     /// What waiting jobs wait for.
@@ -107,6 +117,8 @@ pub struct Released {
     pub serial: Option<u64>,
     /// To be performed.
     pub effects: Vec<Effect>,
+    /// Jobs that are in the archive now.
+    pub archived: Vec<u64>,
     replies: Vec<Box<dyn FnOnce() + Send>>,
 }
 
@@ -127,6 +139,10 @@ pub struct Loaded {
     pub jobs: Vec<Job>,
     /// The epoch that this master took; none without a cluster.
     pub epoch: Option<u64>,
+    /// What an operator said of the queue.
+    pub queue: QueueState,
+    /// The number that the next job gets at least.
+    pub next_job: u64,
 }
 
 /// The driver.
@@ -137,7 +153,9 @@ pub struct Driver<S, C, I> {
     ids: I,
     failpoints: Failpoints,
     next_job: u64,
+    queue: QueueState,
     requests: BTreeMap<String, u64>,
+    followed: submit::Followed,
     /// The epoch that the store must have for a commit; `None` until there is a cluster.
     epoch: Option<u64>,
     retired: Option<Retired>,
@@ -146,17 +164,19 @@ pub struct Driver<S, C, I> {
     changed_jobs: BTreeSet<u64>,
     changed_config: BTreeSet<Touched>,
     writes: Batch,
+    /// Jobs on their way to the archive, until the flush.
+    archiving: BTreeMap<u64, Job>,
     released: Released,
 }
 
 impl<S: Store, C: Clock, I: Ids> Driver<S, C, I> {
     /// A driver over what the store holds; what was going goes on with the first flush.
     pub fn new(local: NodeName, loaded: Loaded, store: S, clock: C, ids: I, failpoints: Failpoints) -> Self {
-        let Loaded { cluster, jobs, epoch } = loaded;
-        let next_job = jobs.iter().map(Job::id).max().unwrap_or(0) + 1;
+        let Loaded { cluster, jobs, epoch, queue, next_job } = loaded;
+        let next_job = next_job.max(jobs.iter().map(Job::id).max().unwrap_or(0) + 1);
         let named = jobs.iter().filter(|job| !job.submission.request_id.is_empty());
         let requests = named.map(|job| (job.submission.request_id.clone(), job.id())).collect();
-        let (engine, output) = Engine::recover(local, cluster, jobs, clock.now());
+        let (engine, output) = Engine::recover(local, cluster, jobs, queue.paused, clock.now());
         let mut driver = Driver {
             engine,
             store,
@@ -164,13 +184,16 @@ impl<S: Store, C: Clock, I: Ids> Driver<S, C, I> {
             ids,
             failpoints,
             next_job,
+            queue,
             requests,
+            followed: submit::Followed::new(),
             epoch,
             retired: None,
             submitted: false,
             changed_jobs: BTreeSet::new(),
             changed_config: BTreeSet::new(),
             writes: Batch::default(),
+            archiving: BTreeMap::new(),
             released: Released::default(),
         };
         driver.take(output);
@@ -191,15 +214,30 @@ impl<S: Store, C: Clock, I: Ids> Driver<S, C, I> {
         match command {
             Command::Input(input) => self.input(input),
             Command::Submit(request, reply) => self.submit(*request, reply),
-            Command::Cancel(job, reply) => self.cancel(job, reply),
+            Command::Cancel(job, kill, reply) => self.cancel(job, kill, reply),
+            Command::Follow { parent, job, reply } => {
+                let answer = self.follow(parent, job);
+                self.released.replies.push(Box::new(move || reply(answer)));
+            }
+            Command::Queue(change, reply) => {
+                let facts = self.change_queue(change);
+                self.released.replies.push(Box::new(move || reply(facts)));
+            }
+            Command::Archive(which, reply) => {
+                let answer = self.archive(&which);
+                self.released.replies.push(Box::new(move || reply(answer)));
+            }
+            Command::Archived(id, reply) => {
+                let job = self.archived_job(id).map(|job| job.map(Box::new)).map_err(|why| why.to_string());
+                self.released.replies.push(Box::new(move || reply(job)));
+            }
             Command::Write(batch, reply) => {
                 self.writes.extend(batch);
                 self.released.replies.push(reply);
             }
             Command::Waiting(reply) => {
-                let waiting = self.engine.jobs().filter(|job| !job.done() && job.started_ms.is_none());
-                let waiting =
-                    waiting.map(|job| (job.id(), self.engine.locks().waits_for(job.id()))).collect();
+                let waiting = self.engine.jobs().filter(|job| !job.over() && job.started_ms.is_none());
+                let waiting = waiting.map(|job| (job.id(), self.engine.wait_reason(job.id()))).collect();
                 self.released.replies.push(Box::new(move || reply(waiting)));
             }
             Command::HandOver(successor, reply) => self.hand_over(successor, reply),
@@ -255,6 +293,7 @@ impl<S: Store, C: Clock, I: Ids> Driver<S, C, I> {
             self.pass(&jobs, !config.is_empty(), "after");
         }
         self.submitted = false;
+        self.archiving.clear();
         let mut released = std::mem::take(&mut self.released);
         released.serial = self.engine.cluster().map(|cluster| cluster.serial);
         released.jobs = jobs;
@@ -304,54 +343,18 @@ impl<S: Store, C: Clock, I: Ids> Driver<S, C, I> {
         self.released.effects.extend(output.effects);
     }
 
-    fn submit(&mut self, request: Request, reply: SubmitReply) {
-        if let Some(first) = self.requests.get(&request.request_id) {
-            let first = *first;
-            return self.released.replies.push(Box::new(move || reply(Ok(first))));
-        }
-        if let Err(error) = self.engine.admit() {
-            return self.released.replies.push(Box::new(move || reply(Err(error.to_string()))));
-        }
-        let id = self.next_job;
-        self.next_job += 1;
-        if !request.request_id.is_empty() {
-            self.requests.insert(request.request_id.clone(), id);
-        }
-        let fresh = Fresh {
-            uuids: (0..FRESH_UUIDS).map(|_| self.ids.uuid()).collect(),
-            mac: self.ids.mac(),
-            pending: request.pending,
-            new_cluster: request.new_cluster,
-            now_ms: self.clock.now().wall_ms,
-        };
-        let submission = Submission {
-            id,
-            uuid: self.ids.uuid(),
-            op: request.op,
-            user: request.user,
-            reason: request.reason,
-            dry_run: request.dry_run,
-            request_id: request.request_id,
-            fresh,
-        };
-        self.submitted = true;
-        self.input(Input::Submit(Box::new(submission)));
-        self.released.replies.push(Box::new(move || reply(Ok(id))));
-    }
-
-    fn cancel(&mut self, job: u64, reply: CancelReply) {
+    fn cancel(&mut self, job: u64, kill: bool, reply: CancelReply) {
         let known = self.engine.job(job).is_some();
-        let answer = match (known, self.engine.cancel_refused(job)) {
+        let refused = if kill { self.engine.kill_refused(job) } else { self.engine.cancel_refused(job) };
+        let (word, input) =
+            if kill { ("killed", Input::Kill(job)) } else { ("canceled", Input::Cancel(job)) };
+        let answer = match (known, refused) {
             (false, _) => Err(format!("there is no job {job}")),
             (true, Some(why)) => Err(why),
             (true, None) => {
-                self.input(Input::Cancel(job));
-                let done = self.engine.job(job).is_some_and(Job::done);
-                Ok(if done {
-                    format!("job {job} is canceled")
-                } else {
-                    format!("job {job} is being canceled")
-                })
+                self.input(input);
+                let over = self.engine.job(job).is_some_and(Job::over);
+                Ok(if over { format!("job {job} is {word}") } else { format!("job {job} is being {word}") })
             }
         };
         self.released.replies.push(Box::new(move || reply(answer)));
@@ -367,6 +370,7 @@ fn committed(job: &Job) -> bool {
         | Phase::PreHooks { .. }
         | Phase::Running { .. }
         | Phase::Undoing { .. }
+        | Phase::Blocked { .. }
         | Phase::Done { .. } => false,
     }
 }

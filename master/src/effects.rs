@@ -1,0 +1,238 @@
+//! What follows from a flush, performed as tasks whose answers come back as commands.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex},
+    time::{Duration, Instant},
+};
+
+use muster_core::{
+    calls::{Call, CallAnswer, MasterCall, NodeCall},
+    engine::{CallId, Effect, HooksCall, Input},
+    names::NodeName,
+};
+use tokio::runtime::Handle;
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    master::Master,
+    master_calls,
+    nodes::{OnProgress, RunHooks},
+    view::Progress,
+};
+
+/// How long the end of a killed call is waited for; a job whose call did not end by then is blocked.
+const STOP_LIMIT: Duration = Duration::from_secs(20);
+
+/// For how long an undo is tried again on a node that is not reached: a daemon that is restarted is back by then, and
+/// what an undo leaves is work for an operator.
+const UNDO_PATIENCE: Duration = Duration::from_secs(10);
+/// Between two tries of an undo.
+const UNDO_PAUSE: Duration = Duration::from_millis(500);
+
+/// Performs effects.
+pub(crate) struct Effects {
+    master: Arc<Master>,
+    runtime: Handle,
+    /// Calls that the master carries out itself at the moment.
+    own_calls: Arc<OwnCalls>,
+}
+
+/// One of these locks is held for the change of a map only.
+const POISON: &str = "no holder of this lock panics";
+
+#[derive(Default)]
+struct OwnCalls(Mutex<BTreeMap<CallId, CancellationToken>>);
+
+impl OwnCalls {
+    fn begin(&self, id: &CallId) -> CancellationToken {
+        let token = CancellationToken::new();
+        self.0.lock().expect(POISON).insert(id.clone(), token.clone());
+        token
+    }
+
+    fn end(&self, id: &CallId) {
+        self.0.lock().expect(POISON).remove(id);
+    }
+
+    fn stop(&self, id: &CallId) {
+        if let Some(token) = self.0.lock().expect(POISON).remove(id) {
+            token.cancel();
+        }
+    }
+}
+
+impl Effects {
+    pub(crate) fn new(master: Arc<Master>, runtime: Handle) -> Self {
+        Effects { master, runtime, own_calls: Arc::default() }
+    }
+
+    pub(crate) fn perform(&self, effect: Effect) {
+        let master = self.master.clone();
+        let own_calls = self.own_calls.clone();
+        match effect {
+            Effect::RunHooks(call) => drop(self.runtime.spawn(run_hooks(master, *call))),
+            Effect::Execute { id, call } => drop(self.runtime.spawn(execute(master, own_calls, id, call))),
+            Effect::ExecuteAfter { id, call, job, calls } => {
+                drop(self.runtime.spawn(execute_after(master, own_calls, id, call, job, calls)));
+            }
+            Effect::StopCall { id, call } => drop(self.runtime.spawn(stop_call(master, own_calls, id, call))),
+            Effect::EndJob { job, nodes, calls } => {
+                let calls: Vec<String> = calls.iter().map(|id| wire_id(&master, id)).collect();
+                for node in nodes {
+                    let (master, calls) = (master.clone(), calls.clone());
+                    self.runtime.spawn(async move {
+                        if let Err(error) = master.nodes().end_job(&node, job, &calls).await {
+                            tracing::warn!(%node, job, %error, "could not end the job's scripts");
+                        }
+                    });
+                }
+            }
+        }
+    }
+}
+
+/// A call's id on the wire. The job's uuid stands in it: a number can be given twice when a master takes its office back
+/// or goes on from an older store, and a node would then repeat the answer to another job's call.
+fn wire_id(master: &Master, id: &CallId) -> String {
+    match master.view().job(id.job) {
+        Some(view) => format!("{}-{}/{}/{}", id.job, view.job.submission.uuid.simple(), id.step, id.attempt),
+        None => id.to_string(),
+    }
+}
+
+async fn run_hooks(master: Arc<Master>, call: HooksCall) {
+    let id = call.id.clone();
+    let run = RunHooks {
+        call_id: wire_id(&master, &id),
+        job: id.job,
+        phase: call.phase,
+        prefix: call.prefix,
+        env: call.env,
+        policy: call.policy,
+        probe: call.probe,
+    };
+    tokio::select! {
+        report = master.nodes().run_hooks(&call.node, &run, None) => {
+            master.answer(Input::HooksAnswered(id, report)).await;
+        }
+        // Its nodes are told so: no script may begin afterwards, by a connection that was waited for until now.
+        () = job_is_over(&master, id.job) => {}
+    }
+}
+
+async fn job_is_over(master: &Master, job: u64) {
+    match master.view().follow(job) {
+        // One that is not known any more is archived.
+        Some(mut job) => job.wait_for(|view| view.job.over()).await.map(drop).unwrap_or_default(),
+        None => std::future::pending().await,
+    }
+}
+
+async fn execute(master: Arc<Master>, own_calls: Arc<OwnCalls>, id: CallId, call: Call) {
+    let text = call.text();
+    let progress: OnProgress = {
+        let (master, job, node) = (master.clone(), id.job, call.node().cloned());
+        Arc::new(move |progress| {
+            let percent = progress.percent;
+            master.view().progress(job, Progress { step: text.clone(), node: node.clone(), percent });
+        })
+    };
+    let answer: CallAnswer = match call {
+        Call::Node(node, call) => {
+            let answer = execute_on(&master, &node, &id, &call, &progress).await;
+            if matches!(call, NodeCall::GuestStart { .. } | NodeCall::GuestStop { .. }) {
+                // Whoever is told of the job's end sees its effect in the next list.
+                master.nodes().refresh_live(std::slice::from_ref(&node)).await;
+            }
+            answer
+        }
+        Call::Master(call) => {
+            let stop = own_calls.begin(&id);
+            let answer = tokio::select! {
+                answer = master_calls::run(&master, id.job, call, &progress) => answer,
+                // Whoever stopped it answers.
+                () = stop.cancelled() => return,
+            };
+            own_calls.end(&id);
+            answer
+        }
+    };
+    master.answer(Input::CallAnswered(id, answer)).await;
+}
+
+async fn execute_on(
+    master: &Master,
+    node: &NodeName,
+    id: &CallId,
+    call: &NodeCall,
+    progress: &OnProgress,
+) -> CallAnswer {
+    let wire = wire_id(master, id);
+    let patience = if id.is_undo() { UNDO_PATIENCE } else { Duration::ZERO };
+    let began = Instant::now();
+    loop {
+        let answer = master.nodes().execute(node, &wire, id.job, call, Some(progress)).await;
+        if !matches!(answer, CallAnswer::NotReached(_)) || began.elapsed() + UNDO_PAUSE > patience {
+            return answer;
+        }
+        tokio::time::sleep(UNDO_PAUSE).await;
+    }
+}
+
+/// Carries a call out once its node has ended what another job left going there.
+async fn execute_after(
+    master: Arc<Master>,
+    own_calls: Arc<OwnCalls>,
+    id: CallId,
+    call: Call,
+    job: u64,
+    calls: Vec<CallId>,
+) {
+    let calls: Vec<String> = calls.iter().map(|id| wire_id(&master, id)).collect();
+    match end_on(&master, call.node(), job, &calls).await {
+        Ok(()) => execute(master, own_calls, id, call).await,
+        Err(why) => master.answer(Input::CallAnswered(id, CallAnswer::NotReached(why))).await,
+    }
+}
+
+/// Ends a killed job's call, and answers how it ended.
+async fn stop_call(master: Arc<Master>, own_calls: Arc<OwnCalls>, id: CallId, call: Call) {
+    let wire = wire_id(&master, &id);
+    let stop = async {
+        match &call {
+            Call::Node(node, node_call) => {
+                end_on(&master, [node], id.job, std::slice::from_ref(&wire)).await?;
+                // It has ended, or will never begin: this is its answer.
+                Ok(master.nodes().execute(node, &wire, id.job, node_call, None).await)
+            }
+            Call::Master(own) => {
+                own_calls.stop(&id);
+                if let MasterCall::CopyImage { from_node, to_node, .. } = own {
+                    end_on(&master, [from_node, to_node], id.job, &[]).await?;
+                }
+                Ok(CallAnswer::Failed("ended because its job was killed".to_owned()))
+            }
+        }
+    };
+    let answer = match tokio::time::timeout(STOP_LIMIT, stop).await {
+        Ok(Ok(answer)) => answer,
+        Ok(Err(why)) => CallAnswer::NotReached(why),
+        Err(_) => CallAnswer::NotReached(format!("no confirmation within {} s", STOP_LIMIT.as_secs())),
+    };
+    master.answer(Input::CallAnswered(id, answer)).await;
+}
+
+/// Ends what nodes do for a job; all must confirm it.
+async fn end_on<'a>(
+    master: &Master,
+    nodes: impl IntoIterator<Item = &'a NodeName>,
+    job: u64,
+    calls: &[String],
+) -> Result<(), String> {
+    let ends = nodes.into_iter().map(|node| async move {
+        let ended = master.nodes().end_job(node, job, calls).await;
+        ended.map(drop).map_err(|error| format!("{node}: {error}"))
+    });
+    futures::future::join_all(ends).await.into_iter().collect()
+}
