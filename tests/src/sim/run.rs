@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeMap,
+    panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Mutex,
         atomic::{AtomicU64, Ordering},
@@ -89,22 +90,14 @@ pub struct Summary {
     pub failures: Vec<Report>,
 }
 
-/// Says which seed was run when the thread panics.
-struct Named(u64);
-
-impl Drop for Named {
-    #[expect(clippy::print_stderr, reason = "the panic itself is printed there")]
-    fn drop(&mut self) {
-        if thread::panicking() {
-            eprintln!("seed {} panics", self.0);
-        }
-    }
-}
-
-/// Runs a seed.
+/// Runs a seed; a panic is given on with the seed's name.
 pub fn run_seed(seed: u64, options: &Options) -> Report {
-    let _named = Named(seed);
-    Simulation::new(seed, options.clone(), false).run(seed)
+    let run = AssertUnwindSafe(|| Simulation::new(seed, options.clone(), false).run(seed));
+    catch_unwind(run).unwrap_or_else(|cause| {
+        let words = cause.downcast_ref::<String>().map(String::as_str);
+        let words = words.or_else(|| cause.downcast_ref::<&str>().copied()).unwrap_or("no words");
+        panic!("seed {seed} panics: {words}")
+    })
 }
 
 /// Runs a seed and keeps its event log.

@@ -1,6 +1,13 @@
 //! A daemon to test, and the master's side of its calls.
 
-use std::{fs, net::SocketAddr, os::unix::fs::PermissionsExt, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    fs,
+    net::SocketAddr,
+    os::unix::{fs::PermissionsExt, net::UnixStream},
+    path::PathBuf,
+    sync::Arc,
+    time::Duration,
+};
 
 use muster_proto::{
     transport::{
@@ -73,6 +80,7 @@ impl Daemon {
         timeout(LIMIT, self.task.take().unwrap()).await.unwrap().unwrap();
         // The last holders of the lock are tasks that end with their connections.
         wait_for(async || NodeLock::acquire(&self.config).ok()).await;
+        wait_for(async || UnixStream::connect(self.config.socket()).err()).await;
         self.begin().await;
     }
 

@@ -119,11 +119,12 @@ async fn a_run_that_was_withdrawn_never_begins() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_runs_ends_also_where_nothing_can_be_withdrawn() {
     let daemon = Daemon::start().await;
-    daemon.script("node-add-pre.d", "10-long", "exec sleep 1000");
+    let ran = daemon.path("ran");
+    daemon.script("node-add-pre.d", "10-long", &format!("echo x >{}\nexec sleep 1000", ran.display()));
     let mut client = daemon.agent_client().await;
     client.hello(hello(1, 1, &[1])).await.unwrap();
-    let mut stream = run(&daemon, request("1/pre/1", 1, 1)).await.unwrap();
-    stream.message().await.unwrap().unwrap();
+    let stream = run(&daemon, request("1/pre/1", 1, 1)).await.unwrap();
+    wait_for(async || ran.exists().then_some(())).await;
     fs::create_dir_all(daemon.config.node_dir().join("calls/hooks/1.pre.2.call")).unwrap();
     let call_ids = vec!["1/pre/2".to_owned()];
     client.end_job(v1::EndJobRequest { context: context(1, 1), job_id: 1, call_ids }).await.unwrap_err();
