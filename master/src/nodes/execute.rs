@@ -8,6 +8,7 @@ use tonic::Code;
 
 use super::{
     client::{NodeClient, Tries},
+    drain::read_to_end,
     link::Link,
     trouble::CallError,
 };
@@ -80,7 +81,10 @@ impl NodeClient {
                         on_progress(Progress { text, percent: percent.map(|percent| percent.min(100)) });
                     }
                 }
-                Some(Event::Answer(answer)) => return read_answer(answer),
+                Some(Event::Answer(answer)) => {
+                    read_to_end(events);
+                    return read_answer(answer);
+                }
                 // An event of a newer node says at least that it is there.
                 Some(Event::Going(_)) | None => {}
             }

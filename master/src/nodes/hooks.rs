@@ -14,6 +14,7 @@ use tonic::Code;
 
 use super::{
     client::{NodeClient, Tries},
+    drain::read_to_end,
     limits::words,
     link::Link,
     trouble::CallError,
@@ -145,10 +146,14 @@ impl NodeClient {
             match event.event {
                 Some(Event::Script(script)) => collected.add(script.try_into().map_err(unreadable)?),
                 Some(Event::Result(result)) => {
+                    read_to_end(events);
                     let result = result.try_into().map_err(unreadable)?;
                     return Ok(NodeAnswer::Answered(collected.complete(result)));
                 }
-                Some(Event::Lost(_)) => return Ok(NodeAnswer::Lost),
+                Some(Event::Lost(_)) => {
+                    read_to_end(events);
+                    return Ok(NodeAnswer::Lost);
+                }
                 // An event of a newer node says at least that it is there.
                 Some(Event::Going(_)) | None => {}
             }

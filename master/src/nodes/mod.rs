@@ -11,6 +11,7 @@
 mod agent;
 mod client;
 mod copy;
+mod drain;
 mod execute;
 mod facts;
 mod hooks;

@@ -5,8 +5,9 @@
 //! muster-bench --socket /tmp/bench/node1/run/master.sock
 //! ```
 //!
-//! Makes instances `bench-0`, `bench-1`, ... without disks, changes them, lists them, removes them. Compare figures of
-//! one machine and one run only.
+//! Makes instances `bench-0`, `bench-1`, ... without disks, changes them, lists them, removes them; then a chain of jobs,
+//! each depending on the one before. `--fill 20000` instead makes so many jobs and archives them, to see what an archive
+//! costs a start. Compare figures of one machine and one run only.
 
 use std::{
     io::{self, Write},
@@ -41,6 +42,12 @@ struct Arguments {
     /// Jobs of each client
     #[arg(long, default_value_t = 25)]
     jobs: u32,
+    /// Length of the chain of jobs that wait for each other
+    #[arg(long, default_value_t = 200)]
+    chain: u64,
+    /// Only make so many jobs, and archive them
+    #[arg(long)]
+    fill: Option<u32>,
 }
 
 type Failure = Box<dyn std::error::Error>;
@@ -62,6 +69,9 @@ async fn measure(arguments: &Arguments) -> Result<(), Failure> {
     let channel = connect_unix(&arguments.socket).await?;
     for client in 0..arguments.clients {
         job(&channel, add(client, &arguments.node)).await?;
+    }
+    if let Some(count) = arguments.fill {
+        return fill(&channel, arguments.clients, count).await;
     }
     let mut alone = Vec::new();
     for round in 0..u64::from(arguments.jobs) {
@@ -97,9 +107,54 @@ async fn measure(arguments: &Arguments) -> Result<(), Failure> {
         lists.push(began.elapsed());
     }
     report("a list of instances", &mut lists)?;
+    chain(&channel, arguments.chain).await?;
     for client in 0..arguments.clients {
         job(&channel, Operation::InstanceRemove(InstanceRemove { instance: name(client) })).await?;
     }
+    Ok(())
+}
+
+/// A chain of jobs, submitted at once; measured by the master's clock, in whole milliseconds: from the moment at which a
+/// job may start, the end of the one before, to its start.
+async fn chain(channel: &Channel, length: u64) -> Result<(), Failure> {
+    let mut ids: Vec<u64> = Vec::new();
+    for round in 0..length {
+        let depends = ids.last().map(|job| v1::Dependency { job: *job, endings: Vec::new() });
+        let request = v1::SubmitRequest {
+            operation: Some(v1::Operation { operation: Some(modify(0, 512 + round)) }),
+            depends: depends.into_iter().collect(),
+            ..v1::SubmitRequest::default()
+        };
+        let answer = OperationServiceClient::new(channel.clone()).submit(request).await?;
+        ids.push(answer.into_inner().job_id);
+    }
+    let mut times = Vec::new();
+    let mut may_start = None;
+    for id in ids {
+        let job = follow(channel, id).await?;
+        if let (Some(may_start), Some(started)) = (may_start, job.started_ms) {
+            times.push(Duration::from_millis(started.saturating_sub(may_start)));
+        }
+        may_start = job.ended_ms;
+    }
+    report(&format!("{length} jobs in a chain, start"), &mut times)
+}
+
+/// Makes jobs and archives them.
+async fn fill(channel: &Channel, clients: u32, count: u32) -> Result<(), Failure> {
+    for round in 0..u64::from(count.div_ceil(clients)) {
+        let jobs = (0..clients).map(|client| {
+            let channel = channel.clone();
+            async move {
+                let done = job(&channel, modify(client, 64 + round)).await;
+                done.map(drop).map_err(|error| error.to_string())
+            }
+        });
+        futures::future::join_all(jobs).await.into_iter().collect::<Result<(), _>>()?;
+    }
+    let request = v1::ArchiveJobsRequest { ids: Vec::new(), older_than_ms: Some(0) };
+    let answer = JobServiceClient::new(channel.clone()).archive_jobs(request).await?.into_inner();
+    writeln!(io::stdout(), "{} jobs are archived", answer.archived.len())?;
     Ok(())
 }
 
@@ -136,12 +191,20 @@ async fn job(channel: &Channel, operation: Operation) -> Result<Duration, Failur
         ..v1::SubmitRequest::default()
     };
     let id = OperationServiceClient::new(channel.clone()).submit(request).await?.into_inner().job_id;
+    follow(channel, id).await?;
+    Ok(began.elapsed())
+}
+
+/// Follows a job to its end, which must be a success.
+async fn follow(channel: &Channel, id: u64) -> Result<v1::Job, Failure> {
     let follow = v1::FollowJobRequest { id, parent_job: 0 };
     let mut events = JobServiceClient::new(channel.clone()).follow_job(follow).await?.into_inner();
     while let Some(event) = events.message().await? {
         if let Some(Event::Done(done)) = event.event {
+            // Read to its end: a stream that is dropped is reset, and many resets end the connection.
+            while events.message().await?.is_some() {}
             if done.status() == v1::JobStatus::Success {
-                return Ok(began.elapsed());
+                return Ok(done);
             }
             return Err(format!("job {id} ended as {:?}: {:?}", done.status(), done.error).into());
         }

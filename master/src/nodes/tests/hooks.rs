@@ -271,3 +271,20 @@ async fn an_answer_of_unknown_outcome_is_a_failure() {
     let answer = within(registry.execute(&name("node1"), "17/2/1", 17, &call, None)).await;
     assert!(matches!(&answer, CallAnswer::Failed(why) if why.contains("does not know")), "{answer:?}");
 }
+
+/// The library gives a connection up after about a thousand streams that were dropped before their end.
+#[tokio::test]
+async fn one_connection_carries_any_number_of_calls() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("node.sock");
+    let node = TestNode::new();
+    let _serving = node.serve(&socket);
+    let (registry, _) = registry(&socket, Limits::default());
+    node.finish();
+    for round in 0..1500 {
+        let report = within(registry.run_hooks(&name("node1"), &pre(&format!("{round}/pre/1")), None)).await;
+        assert_eq!(outcomes(answered(&report)), Vec::new(), "round {round}");
+    }
+    let greetings = node.calls().iter().filter(|call| *call == "hello").count();
+    assert_eq!(greetings, 1, "the connection was made anew");
+}
