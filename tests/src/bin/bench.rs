@@ -152,6 +152,9 @@ async fn fill(channel: &Channel, clients: u32, count: u32) -> Result<(), Failure
         });
         futures::future::join_all(jobs).await.into_iter().collect::<Result<(), _>>()?;
     }
+    for client in 0..clients {
+        job(channel, Operation::InstanceRemove(InstanceRemove { instance: name(client) })).await?;
+    }
     let request = v1::ArchiveJobsRequest { ids: Vec::new(), older_than_ms: Some(0) };
     let answer = JobServiceClient::new(channel.clone()).archive_jobs(request).await?.into_inner();
     writeln!(io::stdout(), "{} jobs are archived", answer.archived.len())?;
