@@ -71,7 +71,9 @@ fn seen(checker: Checker) {
     let mut mutations = MUTATIONS.iter().filter(|(_, by)| *by == checker).map(|(mutation, _)| *mutation);
     let mutation: Mutation = mutations.next().expect("every checker has a mutation");
     let report = first_caught(mutation, checker, 1, SEEDS_MUTATED);
-    assert!(report.is_some(), "{checker:?} does not see {mutation:?} in {SEEDS_MUTATED} seeds");
+    let report =
+        report.unwrap_or_else(|| panic!("{checker:?} does not see {mutation:?} in {SEEDS_MUTATED} seeds"));
+    println!("{checker:?} sees {mutation:?} with seed {}", report.seed);
 }
 
 #[test]
