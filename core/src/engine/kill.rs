@@ -85,13 +85,18 @@ impl Engine {
             | Phase::PostHooks { .. }
             | Phase::Done { .. } => unreachable!("job {id} was killed and did not end"),
         };
-        let call = CallId { job: id, step, attempt: 1 };
-        let awaited = Awaited { call, nodes: Default::default(), reports: Vec::new(), since_ms: now.mono_ms };
-        self.awaited.insert(id, awaited);
         if !blocked {
             let text = "the master was restarted while the job was being killed".to_owned();
             self.job_mut(id).log(now.wall_ms, Level::Warning, LogEntry::Text(text));
         }
+        self.await_stop(id, step, now);
+    }
+
+    /// After a restart: asks for the end of a call that an earlier master sent, and awaits it.
+    pub(super) fn await_stop(&mut self, id: u64, step: String, now: Now) {
+        let call = CallId { job: id, step, attempt: 1 };
+        let awaited = Awaited { call, nodes: Default::default(), reports: Vec::new(), since_ms: now.mono_ms };
+        self.awaited.insert(id, awaited);
         self.stop_call(id);
     }
 

@@ -75,7 +75,8 @@ impl Engine {
             }
             Phase::Running { prepared, step, .. } => {
                 if too_often && !super::steps::past_final(&prepared, step) {
-                    return self.start_undo(id, prepared, step, interrupted(), now);
+                    // It may be going on still: it ends before anything else is done, also where there is nothing to undo.
+                    return self.await_stop(id, step.to_string(), now);
                 }
                 let call = prepared.plan.steps[step].call.clone();
                 self.execute(CallId { job: id, step: step.to_string(), attempt: 1 }, call, now);

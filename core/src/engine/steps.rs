@@ -2,6 +2,7 @@
 
 use super::{
     Awaited, CallId, Effect, Engine, ErrorKind, FailedUndo, JobError, Level, LogEntry, Now, Outcome, Phase,
+    recover::interrupted,
 };
 use crate::{
     calls::{self, CallAnswer, Cleanup},
@@ -116,6 +117,9 @@ impl Engine {
     ) {
         if self.jobs[&id].killed {
             return self.killed_step_answered(id, prepared, step, answer, now);
+        }
+        if self.jobs[&id].interrupted_too_often() && !past_final(&prepared, step) {
+            return self.start_undo(id, prepared, step, interrupted(), now);
         }
         let going = &prepared.plan.steps[step];
         let text = going.call.text();

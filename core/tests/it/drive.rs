@@ -113,6 +113,8 @@ pub(crate) struct Drive {
     pub(crate) interrupted: bool,
     /// Whether the job was blocked.
     pub(crate) blocked: bool,
+    /// How often the end of a call was asked for.
+    pub(crate) stops: u32,
     pending: VecDeque<Effect>,
     journal: BTreeMap<String, CallAnswer>,
     hook_journal: BTreeMap<(String, NodeName), NodeReport>,
@@ -136,6 +138,7 @@ impl Drive {
             cancel_refused: None,
             interrupted: false,
             blocked: false,
+            stops: 0,
             pending: VecDeque::new(),
             journal: BTreeMap::new(),
             hook_journal: BTreeMap::new(),
@@ -353,6 +356,7 @@ impl Drive {
                 None
             }
             Effect::StopCall { id, .. } => {
+                self.stops += 1;
                 if self.faults.mute_stops > 0 {
                     self.faults.mute_stops -= 1;
                     return Some(Input::CallAnswered(

@@ -1,7 +1,7 @@
 //! No script runs under a job that is over: who may run one still is told to end it.
 
 use muster_core::{
-    engine::{ErrorKind, INTERRUPTIONS_MAX, Outcome},
+    engine::{ErrorKind, INTERRUPTIONS_MAX, LogEntry, Outcome},
     hooks::Phase,
 };
 
@@ -67,4 +67,27 @@ fn a_job_that_is_given_up_holds_its_locks_until_its_scripts_have_ended() {
         given_up += 1;
     }
     assert!(given_up > 10, "only {given_up}");
+}
+
+/// Simulator, seed 501800: a start without an undo went on, and was carried out after the next job had stopped the guest.
+#[test]
+fn a_call_of_a_job_that_is_given_up_ends_before_its_locks_are_free() {
+    let mut given_up = 0;
+    for case in cases() {
+        for point in 0.. {
+            let interrupt = Some((point, Interrupt::RestartOften));
+            let drive = Drive::run(&case, Faults { interrupt, ..Faults::default() });
+            if !drive.interrupted {
+                break;
+            }
+            let in_a_step = drive.job().log.iter().any(
+                |line| matches!(&line.entry, LogEntry::Text(text) if text.contains("in phase steps (3 of")),
+            );
+            if in_a_step && matches!(drive.outcome(), Outcome::Error(_)) {
+                assert_eq!(drive.stops, 1, "{} point {point}", case.name);
+                given_up += 1;
+            }
+        }
+    }
+    assert!(given_up > 20, "only {given_up}");
 }

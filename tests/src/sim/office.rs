@@ -243,6 +243,9 @@ impl Simulation {
         for command in std::mem::take(&mut zombie.inbox) {
             zombie.driver.handle(command);
         }
+        // What a master wrote that died while it started is not the zombie's.
+        let earlier = self.disk.borrow_mut().take_applied();
+        self.see_commits(&earlier);
         let flushed = zombie.driver.flush();
         let applied = self.disk.borrow_mut().take_applied();
         self.see_commits(&applied);

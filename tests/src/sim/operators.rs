@@ -2,7 +2,8 @@
 
 use muster_core::{
     calls::Call,
-    ops::{JobRepair, Op},
+    engine::Job,
+    ops::{JobRepair, NodeModify, Op},
 };
 use muster_master::driver::{ArchiveWhich, Command, QueueChange};
 
@@ -35,6 +36,15 @@ impl Simulation {
     pub(crate) fn open_queue(&mut self) {
         let command = self.queue_command(QueueChange { drained: Some(false), paused: Some(false) });
         if let Some(process) = &mut self.process {
+            // All nodes have power again: nobody marks one offline now, as one that is taken to be down.
+            let marks = process.driver.engine().jobs().filter(|job| {
+                let op = &job.submission.op;
+                !job.over() && matches!(op, Op::NodeModify(NodeModify { offline: Some(true), .. }))
+            });
+            let marks: Vec<u64> = marks.map(Job::id).collect();
+            for job in marks {
+                process.send(Command::Cancel(job, false, Box::new(drop)), &mut self.context);
+            }
             process.send(command, &mut self.context);
         }
     }
