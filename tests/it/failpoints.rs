@@ -120,6 +120,7 @@ fn passes() -> std::ops::RangeInclusive<u32> {
 const PARTS: usize = 4;
 
 /// Every point of this part kills the master once, and what is left is looked at after a restart.
+#[expect(clippy::print_stdout, reason = "what was counted is part of the result")]
 fn die_at_each_point_of_part(part: usize) {
     let points = names();
     assert!(points.len() >= 8, "submit, transitions, steps, commit, post: {points:?}");

@@ -186,6 +186,11 @@ fn outcomes_have_reasons(seen: &Seen) -> Vec<String> {
     findings
 }
 
+/// Whether the master died so often in the job's post phase that its scripts were ended.
+fn post_was_given_up(job: &v1::Job) -> bool {
+    job.log.iter().any(|line| line.text.starts_with("post hooks were interrupted too often"))
+}
+
 /// A successful job's scripts ran to their ends: all of pre before the first of post, all of post before the job's own end.
 fn success_means_allowed(seen: &Seen) -> Vec<String> {
     let mut findings = Vec::new();
@@ -198,7 +203,7 @@ fn success_means_allowed(seen: &Seen) -> Vec<String> {
             (false, &job.post, &job.post_nodes, &POST_SCRIPTS[..], end_us),
         ];
         for (pre, reports, nodes, scripts, limit_us) in phases {
-            if !pre && (job.dry_run || reports.is_empty()) {
+            if !pre && (job.dry_run || reports.is_empty() || post_was_given_up(job)) {
                 continue;
             }
             for node in nodes.iter().filter(|node| !seen.nodes_died || is_heard(reports, node)) {

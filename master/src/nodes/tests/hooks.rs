@@ -281,7 +281,7 @@ async fn one_connection_carries_any_number_of_calls() {
     let _serving = node.serve(&socket);
     let (registry, _) = registry(&socket, Limits::default());
     node.finish();
-    for round in 0..1500 {
+    for round in 0..8_000 {
         let report = within(registry.run_hooks(&name("node1"), &pre(&format!("{round}/pre/1")), None)).await;
         assert_eq!(outcomes(answered(&report)), Vec::new(), "round {round}");
     }

@@ -3,7 +3,10 @@
 use std::{
     collections::BTreeMap,
     path::Path,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
 };
 
 use futures::{StreamExt, stream::BoxStream};
@@ -185,6 +188,9 @@ impl TestNode {
     }
 }
 
+/// Streams that were ended.
+static ENDS: AtomicUsize = AtomicUsize::new(0);
+
 /// Sends a list's items as they come, until one is the last.
 fn follow<T: Clone + Send + Sync + 'static>(
     mut list: watch::Receiver<Vec<T>>,
@@ -204,7 +210,15 @@ fn follow<T: Clone + Send + Sync + 'static>(
             sent += items.len();
             for item in items {
                 let last = is_last(&item);
-                if sender.send(Ok(item)).await.is_err() || last {
+                if sender.send(Ok(item)).await.is_err() {
+                    return;
+                }
+                if last {
+                    // As of a real daemon, the end comes a moment after the last event, now sooner, now later.
+                    let moment = ENDS.fetch_add(1, Ordering::Relaxed) % 8;
+                    for _ in 0..moment {
+                        tokio::task::yield_now().await;
+                    }
                     return;
                 }
             }
