@@ -56,7 +56,8 @@ fn a_seed_gives_the_same_run_every_time() {
 #[test]
 fn a_jobs_calls_out_of_order_leave_something_behind() {
     let options = Options { ordered_calls: false, ..Options::default() };
-    let summary = run_seeds(1, SEEDS_MUTATED, &options, 1);
+    // Rare since a step is ended before its job is given up: at first with seed 5024.
+    let summary = run_seeds(1, SEEDS, &options, 1);
     let violation = summary.failures.first().and_then(|report| report.violation.clone());
     let seen = violation.map(|violation| violation.checker);
     assert!(
