@@ -115,6 +115,8 @@ pub(crate) struct Drive {
     pub(crate) blocked: bool,
     /// How often the end of a call was asked for.
     pub(crate) stops: u32,
+    /// The phase in which the job was killed.
+    pub(crate) killed_in: Option<&'static str>,
     pending: VecDeque<Effect>,
     journal: BTreeMap<String, CallAnswer>,
     hook_journal: BTreeMap<(String, NodeName), NodeReport>,
@@ -139,6 +141,7 @@ impl Drive {
             interrupted: false,
             blocked: false,
             stops: 0,
+            killed_in: None,
             pending: VecDeque::new(),
             journal: BTreeMap::new(),
             hook_journal: BTreeMap::new(),
@@ -310,6 +313,7 @@ impl Drive {
     fn kill(&mut self) {
         self.interrupted = true;
         self.cancel_refused = self.engine.kill_refused(JOB);
+        self.killed_in = self.engine.job(JOB).map(|job| job.phase.as_str());
         self.handle(Input::Kill(JOB));
     }
 

@@ -197,3 +197,24 @@ fn submission(id: u64, op: Op, fresh: Fresh) -> Input {
         parent: None,
     }))
 }
+
+#[test]
+fn a_kill_in_a_phase_of_hooks_ends_its_scripts() {
+    let (mut in_pre, mut in_post) = (0, 0);
+    for case in cases() {
+        for point in 0.. {
+            let interrupt = Some((point, Interrupt::Kill));
+            let drive = Drive::run(&case, Faults { interrupt, ..Faults::default() });
+            if !drive.interrupted {
+                break;
+            }
+            match drive.killed_in {
+                Some("pre-hooks") => in_pre += 1,
+                Some("post-hooks") => in_post += 1,
+                Some(_) | None => continue,
+            }
+            assert!(drive.ended.contains(&JOB), "{} point {point}: its scripts run on", case.name);
+        }
+    }
+    assert!(in_pre > 50 && in_post > 50, "{in_pre} in pre, {in_post} in post");
+}
