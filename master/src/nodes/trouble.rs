@@ -32,7 +32,7 @@ pub enum CallError {
 }
 
 impl Shared {
-    /// The error behind a status; a lost office is reported at once, whatever the call was.
+    /// The error behind a status; an office lost to another master is reported at once, whatever the call was.
     pub(super) fn error(&self, status: &Status) -> CallError {
         self.error_after(Duration::ZERO, status)
     }
@@ -45,6 +45,10 @@ impl Shared {
         let message = describe(status);
         if status.code() == Code::FailedPrecondition && message.starts_with(EPOCH_PREFIX) {
             let seen = status.metadata().get(EPOCH_SEEN).and_then(|seen| seen.to_str().ok()?.parse().ok());
+            if seen.is_some_and(|seen: u64| seen <= self.office.load().epoch) {
+                // A starting master may have passed on to a higher epoch while a call of the lower one was under way.
+                return CallError::Refused { code: status.code(), message };
+            }
             self.epoch_above.fetch_max(seen.unwrap_or(0), Ordering::SeqCst);
             (self.settings.office_lost)(message.clone());
             return CallError::OfficeLost(message);

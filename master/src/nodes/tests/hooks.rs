@@ -9,12 +9,15 @@ use muster_core::{
     calls::{CallAnswer, NodeCall},
     hooks::{NodeAnswer, ScriptOutcome},
 };
-use muster_proto::v1::{self, execute_event, run_hooks_event::Event};
+use muster_proto::{
+    transport::EPOCH_SEEN,
+    v1::{self, execute_event, run_hooks_event::Event},
+};
 use tonic::Status;
 use uuid::Uuid;
 
 use super::{
-    super::{CallError, Limits, OnProgress, OnScript, Progress},
+    super::{CallError, Limits, Office, OnProgress, OnScript, Progress},
     fixture::{answered, facts, name, not_reached, outcomes, patient, pre, registry, short, within},
     proxy::Proxy,
     server::TestNode,
@@ -98,6 +101,25 @@ async fn r3_a_refused_epoch_is_reported_from_any_call() {
     let answer = within(registry.execute(&name("node1"), "17/1/1", 17, &call, None)).await;
     assert!(matches!(answer, CallAnswer::Failed(_)), "{answer:?}");
     assert_eq!(lost.lock().unwrap().len(), 3);
+}
+
+#[tokio::test]
+async fn a_refusal_of_this_masters_own_earlier_epoch_is_no_lost_office() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("node.sock");
+    let node = TestNode::new();
+    let _serving = node.serve(&socket);
+    let (registry, lost) = registry(&socket, Limits::default());
+    let own = 9;
+    registry.set_office(Office { cluster: Some(Uuid::nil()), epoch: own, serial: 1 });
+    for (seen, expected) in [(own, false), (own - 1, false), (own + 1, true)] {
+        let mut refusal = Status::failed_precondition("epoch: 3 is over");
+        refusal.metadata_mut().insert(EPOCH_SEEN, seen.into());
+        node.refuse("*", refusal);
+        let answer = within(registry.local().hello(true)).await;
+        assert_eq!(matches!(answer, Err(CallError::OfficeLost(_))), expected, "{seen}: {answer:?}");
+        assert_eq!(!lost.lock().unwrap().is_empty(), expected, "{seen}");
+    }
 }
 
 #[tokio::test]
