@@ -1,6 +1,6 @@
 //! `gnt`: the operator's commands. `gnt GROUP VERB ...`, or `gnt-GROUP VERB ...` through a link of that name.
 //!
-//! `args` parses what is typed, `commands` carries it out through `client` and `follow`, `output` renders. `callback` is
+//! `args` parses what is typed, `commands` carries it out through `client` and `follow`, `output` renders, `terminal` is for consoles. `callback` is
 //! for commands that hook scripts run.
 
 mod args;
@@ -10,6 +10,7 @@ mod commands;
 mod exit;
 mod follow;
 mod output;
+mod terminal;
 
 use std::process::ExitCode;
 

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::{
+    hypervisor::HypervisorParams,
     model::{DiskName, Fingerprint},
     names::{InstanceName, NodeName, OsName},
 };
@@ -39,6 +40,36 @@ pub enum NodeCall {
         name: InstanceName,
         /// Limit of a clean shutdown in milliseconds, then it is forced.
         timeout_ms: u64,
+    },
+    /// Makes a guest go through its firmware again; one that is down is not started.
+    GuestReboot {
+        /// The instance.
+        instance: Uuid,
+        /// Its label.
+        name: InstanceName,
+        /// Limit of a clean shutdown in milliseconds, then the guest is reset; 0 resets it at once.
+        timeout_ms: u64,
+    },
+    /// Installs an OS definition on a guest's disks; the guest is down.
+    OsCreate {
+        /// The guest, with its disks and OS.
+        guest: Guest,
+        /// The disks hold an older system.
+        reinstall: bool,
+    },
+    /// Tells an OS definition that its instance has another name; the guest is down.
+    OsRename {
+        /// The guest, with its new name.
+        guest: Guest,
+        /// The old name.
+        old_name: InstanceName,
+    },
+    /// Gives a disk's file another size; nothing uses it, and what is cut off holds no data.
+    DiskResize {
+        /// Names the file.
+        disk: Uuid,
+        /// The size afterwards, in MiB.
+        size_mib: u64,
     },
     /// Makes an export's staging directory.
     ExportStage {
@@ -78,6 +109,9 @@ pub struct Guest {
     pub mac: String,
     /// The OS definition.
     pub os: OsName,
+    /// How it is run.
+    #[serde(default)]
+    pub hypervisor: HypervisorParams,
 }
 
 /// Where an image is read or written.
@@ -238,7 +272,11 @@ impl Call {
             Call::Node(_, call) => match call {
                 NodeCall::DiskCreate { disk, .. } | NodeCall::DiskRemove { disk } => Some(*disk),
                 NodeCall::GuestStart { guest, .. } => Some(guest.uuid),
-                NodeCall::GuestStop { instance, .. } => Some(*instance),
+                NodeCall::GuestStop { instance, .. } | NodeCall::GuestReboot { instance, .. } => {
+                    Some(*instance)
+                }
+                NodeCall::OsCreate { guest, .. } | NodeCall::OsRename { guest, .. } => Some(guest.uuid),
+                NodeCall::DiskResize { disk, .. } => Some(*disk),
                 NodeCall::ExportStage { export }
                 | NodeCall::ExportPublish { export, .. }
                 | NodeCall::ExportRemove { export } => Some(*export),
@@ -254,6 +292,10 @@ impl Call {
                 Call::Node(here, NodeCall::GuestStop { instance: stopped, .. }),
                 Call::Node(there, NodeCall::GuestStop { instance, .. }),
             ) => here == there && stopped == instance,
+            (
+                Call::Node(here, NodeCall::GuestStart { guest: started, .. }),
+                Call::Node(there, NodeCall::GuestStart { guest, .. }),
+            ) => here == there && started.uuid == guest.uuid,
             (Call::Node(..) | Call::Master(_), Call::Node(..) | Call::Master(_)) => self == failed,
         }
     }
@@ -297,6 +339,17 @@ impl NodeCall {
             NodeCall::DiskRemove { disk } => format!("remove disk {disk}"),
             NodeCall::GuestStart { guest, .. } => format!("start {}", guest.name),
             NodeCall::GuestStop { name, .. } => format!("stop {name}"),
+            NodeCall::GuestReboot { name, .. } => format!("reboot {name}"),
+            NodeCall::OsCreate { guest, reinstall: false } => {
+                format!("install {} on {}", guest.os, guest.name)
+            }
+            NodeCall::OsCreate { guest, reinstall: true } => {
+                format!("install {} again on {}", guest.os, guest.name)
+            }
+            NodeCall::OsRename { guest, old_name } => {
+                format!("rename {old_name} to {} on its disks", guest.name)
+            }
+            NodeCall::DiskResize { disk, size_mib } => format!("resize disk {disk} to {size_mib} MiB"),
             NodeCall::ExportStage { export } => format!("prepare export {export}"),
             NodeCall::ExportPublish { export, .. } => format!("publish export {export}"),
             NodeCall::ExportRemove { export } => format!("remove export {export}"),

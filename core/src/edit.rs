@@ -6,6 +6,7 @@ use uuid::Uuid;
 use crate::{
     calls::{Cleanup, Output},
     hooks::HookPolicy,
+    hypervisor::HypervisorParams,
     model::{CleanupId, Client, Cluster, CopyState, DiskName, Export, Instance, Node},
     names::{ClientName, InstanceName, NodeName},
 };
@@ -25,6 +26,13 @@ pub enum Edit {
     HooksSet {
         /// All of them.
         hooks: HookPolicy,
+    },
+    /// Other parameters of guests.
+    HypervisorSet {
+        /// All of them.
+        hypervisor: HypervisorParams,
+        /// The site's command that makes sure that a node is off.
+        fence_command: Option<String>,
     },
     /// Another node has the office.
     MasterSet {
@@ -163,6 +171,7 @@ impl Edit {
             }
             Edit::ClusterDestroy
             | Edit::HooksSet { .. }
+            | Edit::HypervisorSet { .. }
             | Edit::MasterSet { .. }
             | Edit::NodeRemove { .. }
             | Edit::InstancePut { .. }
@@ -180,7 +189,7 @@ impl Edit {
         match self {
             Edit::ClusterCreate { .. } => Touched::All,
             Edit::ClusterDestroy => Touched::Nothing,
-            Edit::HooksSet { .. } | Edit::MasterSet { .. } => Touched::Globals,
+            Edit::HooksSet { .. } | Edit::HypervisorSet { .. } | Edit::MasterSet { .. } => Touched::Globals,
             Edit::NodePut { node } => Touched::Node(node.name.clone()),
             Edit::NodePin { node, .. } | Edit::NodeRemove { node } => Touched::Node(node.clone()),
             Edit::InstancePut { instance } => Touched::Instance(instance.name.clone()),
@@ -206,6 +215,10 @@ impl Edit {
             Edit::ClusterCreate { .. } => {}
             Edit::ClusterDestroy => *slot = None,
             Edit::HooksSet { hooks } => cluster.hooks = hooks,
+            Edit::HypervisorSet { hypervisor, fence_command } => {
+                cluster.hypervisor = hypervisor;
+                cluster.fence_command = fence_command;
+            }
             Edit::MasterSet { node } => cluster.master = node,
             Edit::NodePut { node } => drop(cluster.nodes.insert(node.name.clone(), node)),
             Edit::NodePin { node, fingerprint } => {

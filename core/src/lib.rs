@@ -6,6 +6,7 @@ pub mod calls;
 pub mod edit;
 pub mod engine;
 pub mod hooks;
+pub mod hypervisor;
 pub mod locks;
 pub mod model;
 pub mod names;

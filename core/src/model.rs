@@ -8,6 +8,7 @@ use uuid::Uuid;
 use crate::{
     calls::Cleanup,
     hooks::HookPolicy,
+    hypervisor::HypervisorParams,
     names::{ClientName, ClusterName, InstanceName, NodeName, OsName},
 };
 
@@ -24,6 +25,12 @@ pub struct Cluster {
     pub master: NodeName,
     /// Hook parameters.
     pub hooks: HookPolicy,
+    /// How guests are run.
+    #[serde(default)]
+    pub hypervisor: HypervisorParams,
+    /// The site's command that makes sure that a node is off; run on the master as `COMMAND NODE ADDRESS`.
+    #[serde(default)]
+    pub fence_command: Option<String>,
     /// All nodes.
     pub nodes: BTreeMap<NodeName, Node>,
     /// All instances.

@@ -9,6 +9,7 @@ mod call_id;
 mod call_store;
 mod call_stream;
 mod calls;
+mod detached;
 mod hook_call;
 mod journal;
 mod keeper;
@@ -25,6 +26,7 @@ pub use call_id::{CallId, CallIdError, RequestDigest};
 pub use call_store::{CallStore, FileStore, Part, StoreError};
 pub use call_stream::{CallItem, CallStream};
 pub use calls::{CallContext, CallError, CallRegistry};
+pub use detached::{Detached, Tool, end_writers, spawn_detached};
 pub use hook_call::run_hooks;
 pub use journal::{Begin, Call, Journal, JournalError, Known, LostCall, OnLost};
 pub use keeper::{HookKeepers, KeeperError, KeeperProgram, KeepersConfig, keeper_main};
@@ -36,7 +38,7 @@ pub use run::{
 };
 pub use scan::{Decision, Entry, EntryKind, ListedDirectory, ListedScript, ScanError, Script, decide};
 pub use service::HookGrpc;
-pub use spawn::{PreparedProcess, prepare_process};
+pub use spawn::{Exit, PreparedProcess, prepare_process};
 
 /// An error and its causes in one line.
 pub(crate) fn chain(error: &dyn std::error::Error) -> String {

@@ -134,7 +134,9 @@ async fn start<W: RunWatch>(
         let started;
         (outputs, started) = blocking(run.name, move || {
             let (stdout, stderr) = (outputs.stdout.writer(), outputs.stderr.writer());
-            let child = spawn::spawn(&Program { path: &path, arguments: &[], env: &strings, stdout, stderr });
+            let program =
+                Program { path: &path, arguments: &[], env: &strings, directory: c"/", stdout, stderr };
+            let child = spawn::spawn(&program);
             (outputs, child)
         })
         .await?;

@@ -38,6 +38,8 @@ pub(crate) struct Program<'a> {
     pub(crate) arguments: &'a [CString],
     /// The whole environment, `NAME=value` each (X5).
     pub(crate) env: &'a [CString],
+    /// Where it starts; `/` for a script (X2).
+    pub(crate) directory: &'a CStr,
     /// Becomes descriptor 1.
     pub(crate) stdout: &'a File,
     /// Becomes descriptor 2.
@@ -46,7 +48,7 @@ pub(crate) struct Program<'a> {
 
 /// How a process ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Exit {
+pub enum Exit {
     /// By exit, with this status.
     Code(u8),
     /// By a signal.
@@ -171,13 +173,13 @@ impl FileActions {
         // SAFETY: initialised by the call above, which succeeded.
         let mut actions = FileActions(unsafe { raw.assume_init() });
         let this = &raw mut actions.0;
-        // SAFETY: `this` is initialised, the strings are static, and the descriptors are open during the spawn,
-        // since `program` borrows their files.
+        // SAFETY: `this` is initialised, the strings outlive the call, which copies them, and the descriptors are
+        // open during the spawn, since `program` borrows their files.
         unsafe {
             check(libc::posix_spawn_file_actions_addopen(this, 0, c"/dev/null".as_ptr(), libc::O_RDONLY, 0))?;
             check(libc::posix_spawn_file_actions_adddup2(this, program.stdout.as_raw_fd(), 1))?;
             check(libc::posix_spawn_file_actions_adddup2(this, program.stderr.as_raw_fd(), 2))?;
-            check(libc::posix_spawn_file_actions_addchdir_np(this, c"/".as_ptr()))?;
+            check(libc::posix_spawn_file_actions_addchdir_np(this, program.directory.as_ptr()))?;
             check(libc::posix_spawn_file_actions_addclosefrom_np(this, 3))?;
         }
         Ok(actions)

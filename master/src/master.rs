@@ -11,6 +11,7 @@ use std::{
 use muster_core::{
     engine::Input,
     hooks::HookPolicy,
+    hypervisor::HypervisorParams,
     model::{Cluster, Node},
     names::NodeName,
     ops::{Op, PendingNode},
@@ -19,7 +20,7 @@ use muster_proto::{
     transport::{Connections, TlsState},
     v1,
 };
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
 use uuid::Uuid;
@@ -80,6 +81,8 @@ pub struct Master {
     pub(crate) laid_aside: Mutex<Option<LaidAside>>,
     /// Held by the backup that is being sent; there is one at a time.
     pub(crate) backup: Arc<tokio::sync::Mutex<()>>,
+    /// A permit for each console that may be open.
+    pub(crate) consoles: Arc<Semaphore>,
     /// Ends the process; the reason is set when it is an error.
     pub(crate) stop: CancellationToken,
     pub(crate) fatal: Arc<Mutex<Option<String>>>,
@@ -215,6 +218,8 @@ impl Master {
             serial: 0,
             master: name.clone(),
             hooks: HookPolicy::default(),
+            hypervisor: HypervisorParams { kind: init.hypervisor, ..HypervisorParams::default() },
+            fence_command: None,
             nodes: [(name, node)].into(),
             instances: Default::default(),
             exports: Default::default(),

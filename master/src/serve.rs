@@ -10,7 +10,11 @@ use muster_proto::{
         query_service_server::QueryServiceServer,
     },
 };
-use tokio::{net::TcpListener, signal::unix, sync::watch};
+use tokio::{
+    net::TcpListener,
+    signal::unix,
+    sync::{Semaphore, watch},
+};
 use tokio_util::sync::CancellationToken;
 use tonic::service::Routes;
 use uuid::Uuid;
@@ -26,7 +30,7 @@ use crate::{
     nodes::{Limits, NodeRegistry, Settings},
     office::{self, OfficeRecord, Start, StartError, system},
     pins::Pins,
-    services::{Backups, Jobs, Operations, Queries},
+    services::{Backups, CONSOLES_MAX, Jobs, Operations, Queries},
     shell::{CommandSlot, wall_ms},
     store::{MasterStore, Store, cluster_from},
     takeover::{self, Masters},
@@ -187,6 +191,7 @@ fn make_master(
         fatal: lost,
         laid_aside: Mutex::default(),
         backup: Arc::default(),
+        consoles: Arc::new(Semaphore::new(CONSOLES_MAX)),
     }))
 }
 

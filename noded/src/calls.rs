@@ -5,6 +5,7 @@
 
 use std::{error::Error, path::PathBuf, time::Duration};
 
+use muster_core::{calls::Guest, hypervisor, names::InstanceName};
 use muster_hooksrv::agent::words;
 use muster_proto::v1::{self, node_call};
 use tonic::Status;
@@ -13,7 +14,8 @@ use uuid::Uuid;
 use crate::{
     cancel::Cancel,
     faults::FaultPoint,
-    hypervisor::{GuestSpec, Hypervisor},
+    hypervisor::{Accel, GuestSpec, Hypervisors},
+    os::{OsError, Oses},
     storage::{DiskStore, ExportStore},
 };
 
@@ -25,8 +27,12 @@ const MANIFEST_BYTES_MAX: usize = 1024 * 1024;
 pub(crate) enum NodeCall {
     DiskCreate { disk: Uuid, size_mib: u64 },
     DiskRemove { disk: Uuid },
-    GuestStart { guest: GuestSpec },
+    GuestStart { guest: Guest, force: bool },
     GuestStop { instance: Uuid, limit: Duration },
+    GuestReboot { instance: Uuid, limit: Duration },
+    OsCreate { guest: Guest, reinstall: bool },
+    OsRename { guest: Guest, old_name: InstanceName },
+    DiskResize { disk: Uuid, size_mib: u64 },
     ExportStage { export: Uuid },
     ExportPublish { export: Uuid, manifest: String },
     ExportRemove { export: Uuid },
@@ -34,7 +40,8 @@ pub(crate) enum NodeCall {
 
 /// What a call may need.
 pub(crate) struct Backends<'a> {
-    pub(crate) hypervisor: &'a dyn Hypervisor,
+    pub(crate) hypervisors: &'a Hypervisors,
+    pub(crate) oses: &'a Oses,
     pub(crate) disks: &'a dyn DiskStore,
     pub(crate) exports: &'a dyn ExportStore,
 }
@@ -57,12 +64,26 @@ impl NodeCall {
                 NodeCall::DiskCreate { disk: uuid("disk", &call.disk_uuid)?, size_mib: call.size_mib }
             }
             Call::DiskRemove(call) => NodeCall::DiskRemove { disk: uuid("disk", &call.disk_uuid)? },
-            // `force` is the master's own business: this hypervisor has nothing that it would override.
-            Call::GuestStart(call) => NodeCall::GuestStart { guest: guest(call.guest)? },
+            Call::GuestStart(call) => NodeCall::GuestStart { guest: guest(call.guest)?, force: call.force },
             Call::GuestStop(call) => NodeCall::GuestStop {
                 instance: uuid("instance", &call.instance_uuid)?,
                 limit: Duration::from_millis(call.timeout_ms),
             },
+            Call::GuestReboot(call) => NodeCall::GuestReboot {
+                instance: uuid("instance", &call.instance_uuid)?,
+                limit: Duration::from_millis(call.timeout_ms),
+            },
+            Call::OsCreate(call) => {
+                NodeCall::OsCreate { guest: guest(call.guest)?, reinstall: call.reinstall }
+            }
+            Call::OsRename(call) => {
+                let old_name = InstanceName::parse(&call.old_name);
+                let old_name = old_name.map_err(|error| invalid(error.to_string()))?;
+                NodeCall::OsRename { guest: guest(call.guest)?, old_name }
+            }
+            Call::DiskResize(call) => {
+                NodeCall::DiskResize { disk: uuid("disk", &call.disk_uuid)?, size_mib: call.size_mib }
+            }
             Call::ExportStage(call) => NodeCall::ExportStage { export: uuid("export", &call.export_uuid)? },
             Call::ExportPublish(call) => NodeCall::ExportPublish {
                 export: uuid("export", &call.export_uuid)?,
@@ -79,6 +100,10 @@ impl NodeCall {
             NodeCall::DiskRemove { .. } => FaultPoint::DiskRemove,
             NodeCall::GuestStart { .. } => FaultPoint::GuestStart,
             NodeCall::GuestStop { .. } => FaultPoint::GuestStop,
+            NodeCall::GuestReboot { .. } => FaultPoint::GuestReboot,
+            NodeCall::OsCreate { .. } => FaultPoint::OsCreate,
+            NodeCall::OsRename { .. } => FaultPoint::OsRename,
+            NodeCall::DiskResize { .. } => FaultPoint::DiskResize,
             NodeCall::ExportStage { .. } => FaultPoint::ExportStage,
             NodeCall::ExportPublish { .. } => FaultPoint::ExportPublish,
             NodeCall::ExportRemove { .. } => FaultPoint::ExportRemove,
@@ -91,8 +116,20 @@ impl NodeCall {
         match self {
             NodeCall::DiskCreate { disk, size_mib } => done(on.disks.create(*disk, *size_mib)),
             NodeCall::DiskRemove { disk } => done(on.disks.remove(*disk)),
-            NodeCall::GuestStart { guest } => done(on.hypervisor.start(guest, cancel)),
-            NodeCall::GuestStop { instance, limit } => done(on.hypervisor.stop(*instance, *limit, cancel)),
+            NodeCall::GuestStart { guest, force } => start(on, guest, *force, cancel),
+            NodeCall::GuestStop { instance, limit } => done(on.hypervisors.stop(*instance, *limit, cancel)),
+            NodeCall::GuestReboot { instance, limit } => {
+                done(on.hypervisors.reboot(*instance, *limit, cancel))
+            }
+            NodeCall::OsCreate { guest, reinstall } => {
+                is_down(on, guest)?;
+                done(on.oses.create(guest, *reinstall, on.disks, cancel))
+            }
+            NodeCall::OsRename { guest, old_name } => {
+                is_down(on, guest)?;
+                done(on.oses.rename(guest, old_name, on.disks, cancel))
+            }
+            NodeCall::DiskResize { disk, size_mib } => done(on.disks.resize(*disk, *size_mib)),
             NodeCall::ExportStage { export } => done(on.exports.stage(*export)),
             NodeCall::ExportPublish { export, manifest } => {
                 on.exports.publish(*export, manifest).map(Some).map_err(|error| words(&error))
@@ -106,21 +143,48 @@ fn done(result: Result<(), impl Error>) -> Result<Option<PathBuf>, String> {
     result.map(|()| None).map_err(|error| words(&error))
 }
 
-fn guest(wire: Option<v1::Guest>) -> Result<GuestSpec, Status> {
-    let wire = wire.ok_or_else(|| invalid("the guest is missing"))?;
-    if wire.memory_mib == 0 || wire.vcpus == 0 {
+/// Starts a guest; what it boots is looked up here, in this node's own OS definitions.
+fn start(on: &Backends<'_>, guest: &Guest, force: bool, cancel: &Cancel) -> Result<Option<PathBuf>, String> {
+    let params = &guest.hypervisor;
+    let boot = match params.kind {
+        // It boots nothing.
+        hypervisor::HypervisorKind::Fake => None,
+        hypervisor::HypervisorKind::Qemu => on.oses.boot(&guest.os, force).map_err(|error| words(&error))?,
+    };
+    let spec = GuestSpec {
+        instance: guest.uuid,
+        name: guest.name.to_string(),
+        memory_mib: guest.memory_mib,
+        vcpus: guest.vcpus,
+        disks: guest.disks.iter().map(|(_, disk, _)| *disk).collect(),
+        ip: guest.ip.map(|ip| ip.to_string()),
+        mac: guest.mac.clone(),
+        os: guest.os.to_string(),
+        boot,
+        accel: match params.accel {
+            hypervisor::Accel::Auto => None,
+            hypervisor::Accel::Kvm => Some(Accel::Kvm),
+            hypervisor::Accel::Tcg => Some(Accel::Tcg),
+        },
+        nic: params.nic.clone(),
+    };
+    done(on.hypervisors.start(params.kind, &spec, cancel))
+}
+
+/// Whoever writes to a guest's disks beside it destroys them.
+fn is_down(on: &Backends<'_>, guest: &Guest) -> Result<(), String> {
+    if on.hypervisors.is_up(guest.uuid) {
+        return Err(OsError::Runs(guest.name.to_string()).to_string());
+    }
+    Ok(())
+}
+
+fn guest(wire: Option<v1::Guest>) -> Result<Guest, Status> {
+    let guest = Guest::try_from(wire.ok_or_else(|| invalid("the guest is missing"))?)?;
+    if guest.memory_mib == 0 || guest.vcpus == 0 {
         return Err(invalid("a guest has memory and processors"));
     }
-    Ok(GuestSpec {
-        instance: uuid("instance", &wire.instance_uuid)?,
-        name: wire.name,
-        memory_mib: wire.memory_mib,
-        vcpus: wire.vcpus,
-        disks: wire.disks.iter().map(|disk| uuid("disk", &disk.disk_uuid)).collect::<Result<_, _>>()?,
-        ip: wire.ip,
-        mac: wire.mac,
-        os: wire.os,
-    })
+    Ok(guest)
 }
 
 fn manifest(text: String) -> Result<String, Status> {
@@ -152,6 +216,21 @@ mod tests {
             Call::GuestStart(v1::GuestStart::default()),
             Call::GuestStart(v1::GuestStart {
                 guest: Some(v1::Guest { instance_uuid: some.clone(), ..v1::Guest::default() }),
+                force: true,
+            }),
+            Call::GuestStart(v1::GuestStart {
+                guest: Some(v1::Guest {
+                    instance_uuid: some.clone(),
+                    name: "web1".to_owned(),
+                    vcpus: 1,
+                    mac: "aa:00:00:00:00:01".to_owned(),
+                    os: "../none".to_owned(),
+                    hypervisor: "fake".to_owned(),
+                    accel: "auto".to_owned(),
+                    nic: "user".to_owned(),
+                    memory_mib: 1,
+                    ..v1::Guest::default()
+                }),
                 force: true,
             }),
             Call::ExportPublish(v1::ExportPublish { export_uuid: some, manifest: "{".to_owned() }),

@@ -8,6 +8,9 @@ use std::{
 /// How a call's answer begins that was ended by the master.
 pub(crate) const ENDED: &str = "ended at the request of the master";
 
+/// How often one that waits otherwise looks: short for people, long for processors.
+const LOOK_PERIOD: Duration = Duration::from_millis(50);
+
 /// Whether a call is to end, for those that block. Cheap to clone; clones share everything.
 #[derive(Debug, Clone, Default)]
 pub struct Cancel(Arc<Shared>);
@@ -27,6 +30,18 @@ impl Cancel {
     pub fn cancel(&self) {
         *self.0.cancelled.lock().unwrap_or_else(PoisonError::into_inner) = true;
         self.0.changed.notify_all();
+    }
+
+    /// Whether the call was told to end.
+    pub fn is_cancelled(&self) -> bool {
+        *self.0.cancelled.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Comes soon after the call was told to end.
+    pub(crate) async fn told(&self) {
+        while !self.is_cancelled() {
+            tokio::time::sleep(LOOK_PERIOD).await;
+        }
     }
 
     /// Waits for a while. Blocks.
@@ -62,5 +77,6 @@ mod tests {
         cancel.cancel();
         assert_eq!(waiting.join().unwrap(), Err(Cancelled));
         assert_eq!(cancel.wait(Duration::ZERO), Err(Cancelled), "also what begins later");
+        assert!(cancel.is_cancelled());
     }
 }

@@ -22,6 +22,14 @@ pub(crate) enum FaultPoint {
     GuestStart,
     /// A guest is stopped.
     GuestStop,
+    /// A guest is made to start anew.
+    GuestReboot,
+    /// An OS definition is installed.
+    OsCreate,
+    /// An OS definition hears of another name.
+    OsRename,
+    /// A disk gets another size.
+    DiskResize,
     /// An export's staging area is made.
     ExportStage,
     /// An export is published.

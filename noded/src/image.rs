@@ -15,9 +15,22 @@ pub(crate) const CHUNK_BYTES_MAX: usize = 1024 * 1024;
 pub(crate) fn read_data(
     file: &File,
     length: u64,
+    piece: impl FnMut(u64, Vec<u8>) -> ControlFlow<()>,
+) -> io::Result<()> {
+    read_data_from(file, 0, length, piece)
+}
+
+/// As [`read_data`], from a place on.
+///
+/// # Errors
+/// When the file can't be read, or is shorter than `length`.
+pub(crate) fn read_data_from(
+    file: &File,
+    from: u64,
+    length: u64,
     mut piece: impl FnMut(u64, Vec<u8>) -> ControlFlow<()>,
 ) -> io::Result<()> {
-    let mut position = 0;
+    let mut position = from;
     while position < length {
         let Some(data) = seek(file, SeekFrom::Data(position))?.filter(|data| *data < length) else { break };
         let hole = seek(file, SeekFrom::Hole(data))?.unwrap_or(length).min(length);

@@ -4,13 +4,17 @@
 
 mod calls;
 mod cancel;
+mod console;
 mod copies;
 mod faults;
 pub mod hypervisor;
 mod image;
 mod node;
+mod os;
+pub mod qmp;
 mod service;
 pub mod storage;
+mod tail;
 mod turns;
 
 pub use cancel::{Cancel, Cancelled};

@@ -1,6 +1,9 @@
 //! A node's backends as the shell sees them: their calls, their part of the node's state, their service.
 
-use std::{path::Path, sync::Arc};
+use std::{
+    path::{Path, PathBuf},
+    sync::{Arc, OnceLock, Weak},
+};
 
 use muster_hooksrv::{
     CallError, CallRegistry,
@@ -10,9 +13,11 @@ use muster_proto::v1::{self, node_service_server::NodeServiceServer};
 use tonic::service::Routes;
 
 use crate::{
+    console::ConsoleSeats,
     copies::Copies,
     faults::Faults,
-    hypervisor::{Hypervisor, HypervisorError, HypervisorKind, hypervisor},
+    hypervisor::{HypervisorError, Hypervisors, Places, RunState},
+    os::{OsError, Oses},
     service::{NodeAnswer, NodeCalls, NodeGrpc, NodeProgress},
     storage::{DiskStore, ExportStore, StorageError, StorageKind, disk_store, export_store},
     turns::Turns,
@@ -31,6 +36,9 @@ pub enum NodeError {
     /// The storage can't be opened.
     #[error(transparent)]
     Storage(#[from] StorageError),
+    /// The OS definitions can't be used.
+    #[error("the OS definitions can't be used")]
+    Os(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// The journal can't be opened.
     #[error("the journal of node calls can't be used")]
     Calls(#[from] CallError),
@@ -38,7 +46,8 @@ pub enum NodeError {
 
 /// The backends of a node.
 pub struct Node {
-    pub(crate) hypervisor: Arc<dyn Hypervisor>,
+    pub(crate) hypervisors: Hypervisors,
+    pub(crate) oses: Oses,
     pub(crate) disks: Arc<dyn DiskStore>,
     pub(crate) exports: Arc<dyn ExportStore>,
     pub(crate) faults: Faults,
@@ -47,6 +56,10 @@ pub struct Node {
     pub(crate) turns: Turns,
     /// Images that are read or written.
     pub(crate) copies: Arc<Copies>,
+    /// Who sits at guests' consoles.
+    pub(crate) consoles: Arc<ConsoleSeats>,
+    /// Hears of guests that changed by themselves, as soon as it is there.
+    agent: Arc<OnceLock<Weak<Agent>>>,
 }
 
 impl Node {
@@ -57,28 +70,40 @@ impl Node {
     pub async fn open(config: &Config) -> Result<Self, NodeError> {
         let folder = config.node_dir();
         let disks = disk_store(StorageKind::File, &config.storage_dir)?;
+        let agent: Arc<OnceLock<Weak<Agent>>> = Arc::default();
+        let changed = {
+            let agent = Arc::clone(&agent);
+            move || {
+                if let Some(agent) = agent.get().and_then(Weak::upgrade) {
+                    agent.changed();
+                }
+            }
+        };
+        let places = Places { state: folder.clone(), run: config.run_dir.clone() };
+        let oses = open_oses(config.os_dir.clone(), folder.join("os")).await?;
         Ok(Node {
-            hypervisor: hypervisor(HypervisorKind::Fake, &folder, Arc::clone(&disks))?,
+            hypervisors: Hypervisors::open(&places, &disks, Arc::new(changed)).await?,
+            oses,
             disks,
             exports: export_store(StorageKind::File, &config.export_dir)?,
             faults: Faults::new(folder.join("faults.toml")),
             turns: Turns::default(),
             copies: Arc::default(),
+            consoles: Arc::default(),
+            agent,
             calls: CallRegistry::<NodeProgress, NodeAnswer>::open(&folder.join("calls/node")).await?,
         })
     }
 
-    fn report_guests(&self, state: &mut v1::NodeState) -> Result<(), HypervisorError> {
-        for guest in self.hypervisor.states()? {
-            let running = if guest.running { v1::RunState::Running } else { v1::RunState::Stopped };
-            state.guests.push(v1::GuestState {
-                instance_uuid: guest.instance.to_string(),
-                state: running.into(),
-                memory_mib: guest.memory_mib,
-                vcpus: guest.vcpus,
-            });
-        }
-        Ok(())
+    fn report_guests(&self, state: &mut v1::NodeState) -> Vec<HypervisorError> {
+        let (guests, problems) = self.hypervisors.states();
+        state.guests.extend(guests.into_iter().map(|guest| v1::GuestState {
+            instance_uuid: guest.instance.to_string(),
+            state: run_state(guest.state).into(),
+            memory_mib: guest.memory_mib,
+            vcpus: guest.vcpus,
+        }));
+        problems
     }
 
     fn report_disks(&self, state: &mut v1::NodeState) -> Result<(), StorageError> {
@@ -100,6 +125,23 @@ impl Node {
     }
 }
 
+/// Ends what an earlier daemon left, which may take some seconds.
+async fn open_oses(folder: PathBuf, work: PathBuf) -> Result<Oses, NodeError> {
+    let failed = |error: OsError| NodeError::Os(Box::new(error));
+    let opened = tokio::task::spawn_blocking(move || Oses::open(folder, work)).await;
+    opened.map_err(|error| NodeError::Os(Box::new(error)))?.map_err(failed)
+}
+
+fn run_state(state: RunState) -> v1::RunState {
+    match state {
+        RunState::Running => v1::RunState::Running,
+        RunState::Paused => v1::RunState::Paused,
+        RunState::ShutDown => v1::RunState::ShutDown,
+        RunState::Crashed => v1::RunState::Crashed,
+        RunState::Stopped => v1::RunState::Stopped,
+    }
+}
+
 fn report_space(place: &Path, state: &mut v1::NodeState) -> Result<(), rustix::io::Errno> {
     let space = rustix::fs::statvfs(place)?;
     let mib = |blocks: u64| blocks.saturating_mul(space.f_frsize) / MIB;
@@ -116,7 +158,7 @@ impl agent::Backends for Node {
 
     fn report(&self, state: &mut v1::NodeState) {
         let mut problems = Vec::new();
-        problems.extend(self.report_guests(state).err().map(|error| words(&error)));
+        problems.extend(self.report_guests(state).iter().map(|error| words(error)));
         problems.extend(self.report_disks(state).err().map(|error| words(&error)));
         problems.extend(self.report_exports(state).err().map(|error| words(&error)));
         let place = self.disks.place();
@@ -132,6 +174,8 @@ impl agent::Backends for Node {
     }
 
     fn add_services(self: Arc<Self>, agent: &Arc<Agent>, routes: Routes) -> Routes {
+        // Called once; a second agent would hear nothing, and there is none.
+        let _first = self.agent.set(Arc::downgrade(agent));
         routes.add_service(NodeServiceServer::new(NodeGrpc::new(Arc::clone(agent), self)))
     }
 }

@@ -26,10 +26,12 @@ use uuid::Uuid;
 use crate::{
     calls::{Backends, NodeCall, uuid},
     cancel::{Cancel, ENDED},
+    console,
     copies::Copy,
     faults::FaultPoint,
     image::{ImageError, ImageWriter, Target, Written, read_data},
     node::Node,
+    os::OsReport,
     storage::{ImageName, StorageError},
 };
 
@@ -111,7 +113,9 @@ fn storage_status(error: &StorageError) -> Status {
             Status::not_found(text)
         }
         StorageError::TooLarge { .. } => Status::invalid_argument(text),
-        StorageError::OtherSize { .. } | StorageError::OtherExport(_) => Status::failed_precondition(text),
+        StorageError::OtherSize { .. } | StorageError::OtherExport(_) | StorageError::HoldsData { .. } => {
+            Status::failed_precondition(text)
+        }
         StorageError::File { .. } => Status::internal(text),
     }
 }
@@ -193,8 +197,9 @@ async fn carry_out(
     let mut performed = spawn_blocking({
         let (node, cancel) = (Arc::clone(node), cancel.clone());
         move || {
-            let (hypervisor, disks, exports) = (&*node.hypervisor, &*node.disks, &*node.exports);
-            call.perform(&Backends { hypervisor, disks, exports }, &cancel)
+            let (disks, exports) = (&*node.disks, &*node.exports);
+            let on = Backends { hypervisors: &node.hypervisors, oses: &node.oses, disks, exports };
+            call.perform(&on, &cancel)
         }
     });
     let performed = tokio::select! {
@@ -228,6 +233,7 @@ fn going() -> v1::ExecuteEvent {
 impl NodeService for NodeGrpc {
     type ExecuteStream = Events<v1::ExecuteEvent>;
     type ReadImageStream = Events<v1::ImageChunk>;
+    type ConsoleStream = Events<v1::ConsoleOutput>;
 
     async fn execute(
         &self,
@@ -322,6 +328,32 @@ impl NodeService for NodeGrpc {
         let Written { bytes } = written?;
         Ok(Response::new(v1::WriteImageResponse { bytes_written: bytes }))
     }
+
+    async fn list_oses(
+        &self,
+        request: Request<v1::ListOsesRequest>,
+    ) -> Result<Response<v1::ListOsesResponse>, Status> {
+        let peer = Peer::of(&request)?.clone();
+        let context = Context::parse(request.into_inner().context)?;
+        let _turn = self.agent.admit(&peer, context, Purpose::Ask).await?;
+        let node = Arc::clone(&self.node);
+        let listed = spawn_blocking(move || node.oses.list()).await.map_err(|error| task_status(&error))?;
+        let listed = listed.map_err(|error| Status::internal(words(&error)))?;
+        let info = |os: OsReport| v1::OsInfo {
+            name: os.name,
+            path: os.path.display().to_string(),
+            kind: os.kind.to_owned(),
+            problem: os.problem,
+        };
+        Ok(Response::new(v1::ListOsesResponse { oses: listed.into_iter().map(info).collect() }))
+    }
+
+    async fn console(
+        &self,
+        request: Request<Streaming<v1::ConsoleInput>>,
+    ) -> Result<Response<Self::ConsoleStream>, Status> {
+        console::open(&self.agent, &self.node, request).await.map(Response::new)
+    }
 }
 
 /// Sends an image's length and data until the caller goes away, the copy is told to end, or a newer master has called.
@@ -371,7 +403,7 @@ fn send_image(
 }
 
 /// Whether a long call goes on.
-fn may_go_on(agent: &Agent, context: &Context) -> Result<(), Status> {
+pub(crate) fn may_go_on(agent: &Agent, context: &Context) -> Result<(), Status> {
     if !agent.is_current(context) {
         return Err(Status::failed_precondition("epoch: a newer master has called"));
     }

@@ -284,6 +284,28 @@ impl Cluster {
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
     }
 
+    /// Puts an OS definition onto a node: its `create` has this body, and its other scripts do nothing.
+    pub(crate) fn os(&self, node: u32, name: &str, create: &str) {
+        for script in ["create", "import", "export", "rename"] {
+            self.os_script(node, name, script, if script == "create" { create } else { "exit 0" });
+        }
+        fs::write(self.os_dir(node, name).join("ganeti_api_version"), "20\n").unwrap();
+    }
+
+    /// Puts one script of an OS definition onto a node.
+    pub(crate) fn os_script(&self, node: u32, name: &str, script: &str, body: &str) {
+        let dir = self.os_dir(node, name);
+        fs::create_dir_all(&dir).unwrap();
+        let path = dir.join(script);
+        fs::write(&path, format!("#!/bin/sh\n{body}\n")).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+
+    /// An OS definition's directory on a node.
+    pub(crate) fn os_dir(&self, node: u32, name: &str) -> PathBuf {
+        self.node_dir(node).join("os").join(name)
+    }
+
     /// Takes a script away.
     pub(crate) fn unscript(&self, node: u32, directory: &str, name: &str) {
         fs::remove_file(self.node_dir(node).join("hooks").join(directory).join(name)).unwrap();

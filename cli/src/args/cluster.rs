@@ -17,6 +17,9 @@ pub(crate) enum ClusterVerb {
         /// The cluster's name
         #[arg(value_parser = values::cluster)]
         name: String,
+        /// What runs instances on all its nodes
+        #[arg(long, value_enum, default_value_t = HypervisorValue::Qemu)]
+        hypervisor: HypervisorValue,
         #[command(flatten)]
         operation: OperationFlags,
     },
@@ -44,11 +47,14 @@ pub(crate) enum ClusterVerb {
     },
     /// Change the cluster's parameters
     #[command(group = clap::ArgGroup::new("change").required(true).multiple(true).args(
-        ["hook_exit_codes", "hook_on_error", "hook_unreachable", "hook_timeout", "hook_master_required", "hook_timeout_max"]
+        ["hook_exit_codes", "hook_on_error", "hook_unreachable", "hook_timeout", "hook_master_required", "hook_timeout_max",
+            "accel", "nic", "fence_command"]
     ))]
     Modify {
         #[command(flatten)]
         hooks: HookParameters,
+        #[command(flatten)]
+        guests: GuestParameters,
         #[command(flatten)]
         operation: OperationFlags,
     },
@@ -151,6 +157,59 @@ pub(crate) struct HookParameters {
     /// Bound of the limit that a script sets for itself, for example 24h
     #[arg(long, value_name = "DURATION", value_parser = values::duration, allow_hyphen_values = true)]
     pub(crate) hook_timeout_max: Option<Duration>,
+}
+
+/// The cluster's parameters on guests; they count from each guest's next start.
+#[derive(Debug, Clone, Default, Args)]
+#[command(next_help_heading = "Parameters")]
+pub(crate) struct GuestParameters {
+    /// Who computes for guests; auto: kvm where a node's processor allows it
+    #[arg(long, value_enum, value_name = "auto|kvm|tcg", hide_possible_values = true)]
+    pub(crate) accel: Option<AccelValue>,
+    /// How the network cards of guests are connected
+    #[arg(long, value_name = "none|user|bridge:NAME", value_parser = values::nic)]
+    pub(crate) nic: Option<String>,
+    /// Program that makes sure that a node is off, run on the master as COMMAND NODE ADDRESS; none for none
+    #[arg(long, value_name = "COMMAND")]
+    pub(crate) fence_command: Option<String>,
+}
+
+/// Values of `--accel`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum AccelValue {
+    Auto,
+    Kvm,
+    Tcg,
+}
+
+impl AccelValue {
+    /// The word on the wire.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            AccelValue::Auto => "auto",
+            AccelValue::Kvm => "kvm",
+            AccelValue::Tcg => "tcg",
+        }
+    }
+}
+
+/// Values of `--hypervisor`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum HypervisorValue {
+    /// Virtual machines
+    Qemu,
+    /// Files that say what would run
+    Fake,
+}
+
+impl HypervisorValue {
+    /// The word on the wire.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            HypervisorValue::Qemu => "qemu",
+            HypervisorValue::Fake => "fake",
+        }
+    }
 }
 
 /// Values of `--hook-exit-codes`.

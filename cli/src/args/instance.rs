@@ -68,6 +68,48 @@ pub(crate) enum InstanceVerb {
         #[command(flatten)]
         operation: OperationFlags,
     },
+    /// Restart instances that run, one job each
+    Reboot {
+        /// The instances
+        #[arg(value_name = "NAME", required = true, value_parser = values::instance)]
+        names: Vec<String>,
+        /// How; default: soft
+        #[arg(short = 't', long = "type", value_enum, value_name = "TYPE")]
+        kind: Option<RebootKind>,
+        #[command(flatten)]
+        operation: OperationFlags,
+    },
+    /// Install an instance's OS definition again; what its disks hold is lost
+    Reinstall {
+        /// The instance, which is down
+        #[arg(value_parser = values::instance)]
+        name: String,
+        /// Another OS definition
+        #[arg(short = 'o', long = "os-type", value_name = "OS", value_parser = values::os)]
+        os: Option<String>,
+        /// Do not ask for confirmation
+        #[arg(short, long)]
+        force: bool,
+        #[command(flatten)]
+        operation: OperationFlags,
+    },
+    /// Give an instance another name
+    Rename {
+        /// The instance, which is down
+        #[arg(value_parser = values::instance)]
+        name: String,
+        /// Its new name
+        #[arg(value_parser = values::instance)]
+        new_name: String,
+        #[command(flatten)]
+        operation: OperationFlags,
+    },
+    /// Show an instance's serial console and type on it; Ctrl-] and then q leaves it
+    Console {
+        /// The instance
+        #[arg(value_parser = values::instance)]
+        name: String,
+    },
     /// Change memory, processors or address; works from the next start
     #[command(visible_alias = "set", group = ArgGroup::new("change").required(true).multiple(true).args(["memory", "vcpus", "ip"]))]
     Modify {
@@ -108,6 +150,28 @@ pub(crate) enum InstanceVerb {
         /// Do not ask for confirmation
         #[arg(short, long)]
         force: bool,
+        #[command(flatten)]
+        operation: OperationFlags,
+    },
+    #[command(flatten)]
+    OnDisk(DiskVerb),
+}
+
+/// Verbs of `gnt-instance` on one disk or its copies.
+#[derive(Debug, Subcommand)]
+pub(crate) enum DiskVerb {
+    /// Make a disk larger
+    #[command(after_help = "Example: gnt-instance grow-disk web1 sda 2G")]
+    GrowDisk {
+        /// The instance, which is down
+        #[arg(value_parser = values::instance)]
+        name: String,
+        /// The disk
+        #[arg(value_enum)]
+        disk: DiskName,
+        /// How much is added
+        #[arg(value_name = "SIZE", value_parser = values::size, allow_hyphen_values = true)]
+        by: u64,
         #[command(flatten)]
         operation: OperationFlags,
     },
@@ -242,10 +306,34 @@ impl DiskTemplate {
     }
 }
 
+/// Values of `--type`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum RebootKind {
+    /// The guest is asked to shut down and begins anew, in the same process on its node
+    Soft,
+    /// The same without asking
+    Hard,
+    /// It is shut down and started, by which changed parameters count
+    Full,
+}
+
+impl RebootKind {
+    /// The word on the wire.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            RebootKind::Soft => "soft",
+            RebootKind::Hard => "hard",
+            RebootKind::Full => "full",
+        }
+    }
+}
+
 /// Values of `--disk`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum DiskName {
+    #[value(alias = "0")]
     Sda,
+    #[value(alias = "1")]
     Sdb,
 }
 

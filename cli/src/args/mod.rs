@@ -10,6 +10,7 @@ mod hooks;
 mod instance;
 mod job;
 mod node;
+mod os;
 mod values;
 
 use std::{ffi::OsString, path::Path};
@@ -18,14 +19,15 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand, error::ErrorKind}
 
 pub(crate) use backup::BackupVerb;
 pub(crate) use cluster::{
-    AllowDenyValue, BackupStoreFlags, ClientCertVerb, ClusterVerb, ExitCodesValue, HookParameters,
-    OnErrorValue, QueueVerb,
+    AllowDenyValue, BackupStoreFlags, ClientCertVerb, ClusterVerb, ExitCodesValue, GuestParameters,
+    HookParameters, OnErrorValue, QueueVerb,
 };
 pub(crate) use common::{AsJson, ConnectionFlags, ListFlags, OperationFlags};
 pub(crate) use hooks::HooksVerb;
-pub(crate) use instance::{Hardware, ImportedHardware, InstanceVerb, NewInstance};
+pub(crate) use instance::{DiskVerb, Hardware, ImportedHardware, InstanceVerb, NewInstance};
 pub(crate) use job::{JobStateFlags, JobVerb};
 pub(crate) use node::{NodeVerb, TokenVerb};
+pub(crate) use os::OsVerb;
 pub(crate) use values::{Age, IpChange, job as job_number};
 
 const EXAMPLES: &str = "\
@@ -60,7 +62,7 @@ pub(crate) enum Group {
     /// Nodes: tokens, adding, removing, listing
     #[command(subcommand)]
     Node(NodeVerb),
-    /// Instances: adding, starting, moving, mirrors
+    /// Instances: adding, starting, consoles, moving, mirrors
     #[command(subcommand)]
     Instance(InstanceVerb),
     /// Exports of instances, and imports
@@ -69,6 +71,9 @@ pub(crate) enum Group {
     /// Jobs: what became of submitted operations
     #[command(subcommand)]
     Job(JobVerb),
+    /// OS definitions on the nodes
+    #[command(subcommand)]
+    Os(OsVerb),
     /// Hook scripts on the nodes
     #[command(subcommand)]
     Hooks(HooksVerb),
@@ -103,6 +108,7 @@ pub(crate) fn parse(argv: Vec<OsString>) -> Result<CommandLine, clap::Error> {
         Some("gnt-instance") => linked(argv, "gnt-instance", Group::Instance),
         Some("gnt-backup") => linked(argv, "gnt-backup", Group::Backup),
         Some("gnt-job") => linked(argv, "gnt-job", Group::Job),
+        Some("gnt-os") => linked(argv, "gnt-os", Group::Os),
         Some("gnt-hooks") => linked(argv, "gnt-hooks", Group::Hooks),
         Some(_) | None => {
             let Gnt { connection, group } = Gnt::try_parse_from(argv)?;

@@ -34,6 +34,7 @@ fn a_link_and_its_group_are_the_same() {
         ("backup", "export -n node1 web1"),
         ("job", "wait 7"),
         ("hooks", "list"),
+        ("os", "diagnose deb -o name"),
     ] {
         let long = parsed(&format!("gnt {group} {verb}"));
         let link = parsed(&format!("/usr/bin/gnt-{group} {verb}"));
@@ -108,6 +109,28 @@ fn all_printed_forms_are_taken() {
         "gnt-hooks list node1",
         "gnt --master 192.0.2.1:1810 --cert c --key k --ca a node list",
         "gnt node list --master 192.0.2.1:1810 --cert c --key k --ca a",
+    ] {
+        parsed(line);
+    }
+}
+
+#[test]
+fn the_forms_for_guests_are_taken() {
+    for line in [
+        "gnt-cluster init dev --hypervisor fake",
+        "gnt-cluster modify --accel tcg --nic bridge:br0 --fence-command /usr/sbin/fence",
+        "gnt-instance reboot web1 web2",
+        "gnt-instance reboot -t hard web1",
+        "gnt-instance reboot --type full web1 --submit",
+        "gnt-instance reinstall -f web1",
+        "gnt-instance reinstall -o debian -f web1",
+        "gnt-instance rename web1 web9",
+        "gnt-instance grow-disk web1 sda 2G",
+        "gnt-instance grow-disk web1 1 64",
+        "gnt-instance console web1",
+        "gnt-os list --no-headers",
+        "gnt-os info --json debian",
+        "gnt-os diagnose",
     ] {
         parsed(line);
     }

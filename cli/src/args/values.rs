@@ -4,6 +4,7 @@ use std::{net::IpAddr, time::Duration};
 
 use muster_core::{
     engine::{Dependency, Ending, Priority},
+    hypervisor::NicMode,
     names::{ClientName, ClusterName, InstanceName, NodeName, OsName},
 };
 
@@ -95,6 +96,17 @@ pub(super) fn yes_no(text: &str) -> Result<bool, String> {
         "yes" => Ok(true),
         "no" => Ok(false),
         _ => Err("it must be yes or no".to_owned()),
+    }
+}
+
+/// How network cards are connected.
+pub(super) fn nic(text: &str) -> Result<String, String> {
+    match NicMode::parse(text) {
+        Some(mode) => Ok(mode.to_text()),
+        None => Err(
+            "it must be none, user or bridge:NAME, the name of at most 15 letters, digits, dots and hyphens"
+                .to_owned(),
+        ),
     }
 }
 

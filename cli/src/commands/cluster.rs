@@ -10,8 +10,8 @@ use serde_json::json;
 use super::{backup_store, client_cert, confirm::confirm, operation};
 use crate::{
     args::{
-        AllowDenyValue, AsJson, ClusterVerb, ConnectionFlags, ExitCodesValue, HookParameters, OnErrorValue,
-        QueueVerb,
+        AllowDenyValue, AsJson, ClusterVerb, ConnectionFlags, ExitCodesValue, GuestParameters,
+        HookParameters, OnErrorValue, QueueVerb,
     },
     client::{Master, answer, master_by_facts},
     exit::Failure,
@@ -21,9 +21,10 @@ use crate::{
 /// Carries out a verb.
 pub(super) async fn run(connection: &ConnectionFlags, verb: ClusterVerb) -> Result<(), Failure> {
     match verb {
-        ClusterVerb::Init { name, operation } => {
+        ClusterVerb::Init { name, hypervisor, operation } => {
             let master = Master::connect(connection).await?;
-            operation::run(&master, Operation::ClusterInit(ClusterInit { name }), &operation).await
+            let init = ClusterInit { name, hypervisor: hypervisor.word().to_owned() };
+            operation::run(&master, Operation::ClusterInit(init), &operation).await
         }
         ClusterVerb::Info(output) => {
             let cluster = get(&Master::connect(connection).await?).await?;
@@ -48,9 +49,10 @@ pub(super) async fn run(connection: &ConnectionFlags, verb: ClusterVerb) -> Resu
             operation::run(&master, Operation::CertificatesRenew(CertificatesRenew { nodes }), &operation)
                 .await
         }
-        ClusterVerb::Modify { hooks, operation } => {
+        ClusterVerb::Modify { hooks, guests, operation } => {
             let master = Master::connect(connection).await?;
-            operation::run(&master, Operation::ClusterModify(change(&hooks)?), &operation).await
+            let change = with_guests(change(&hooks)?, guests);
+            operation::run(&master, Operation::ClusterModify(change), &operation).await
         }
         ClusterVerb::Destroy { name, force, operation } => {
             confirm(&format!("This destroys cluster {name}."), force, &operation)?;
@@ -133,7 +135,21 @@ fn change(parameters: &HookParameters) -> Result<ClusterModify, Failure> {
         master_required: parameters.hook_master_required,
         timeout_max_ms: timeout_max_ms.transpose()?,
     };
-    Ok(ClusterModify { hooks: Some(hooks), on_error_default })
+    Ok(ClusterModify { hooks: Some(hooks), on_error_default, ..ClusterModify::default() })
+}
+
+/// The same with the change of guests' parameters.
+fn with_guests(change: ClusterModify, parameters: GuestParameters) -> ClusterModify {
+    ClusterModify {
+        accel: parameters.accel.map(|accel| accel.word().to_owned()),
+        nic: parameters.nic,
+        // The empty text takes it away.
+        fence_command: parameters.fence_command.map(|command| match command.as_str() {
+            "none" => String::new(),
+            _ => command,
+        }),
+        ..change
+    }
 }
 
 #[cfg(test)]
@@ -146,7 +162,7 @@ mod tests {
     fn only_what_was_given_changes() {
         assert_eq!(
             change(&HookParameters::default()).unwrap(),
-            ClusterModify { hooks: Some(HookPolicy::default()), on_error_default: false }
+            ClusterModify { hooks: Some(HookPolicy::default()), ..ClusterModify::default() }
         );
         let given = HookParameters {
             hook_exit_codes: Some(ExitCodesValue::Graded),
@@ -164,9 +180,19 @@ mod tests {
             master_required: Some(false),
             timeout_max_ms: Some(60_000),
         };
-        assert_eq!(change(&given).unwrap(), ClusterModify { hooks: Some(expected), on_error_default: true });
+        let modify =
+            ClusterModify { hooks: Some(expected), on_error_default: true, ..ClusterModify::default() };
+        assert_eq!(change(&given).unwrap(), modify);
         let given = HookParameters { hook_on_error: Some(OnErrorValue::Stop), ..HookParameters::default() };
         let expected = HookPolicy { on_error: 2, ..HookPolicy::default() };
-        assert_eq!(change(&given).unwrap(), ClusterModify { hooks: Some(expected), on_error_default: false });
+        let modify = ClusterModify { hooks: Some(expected), ..ClusterModify::default() };
+        assert_eq!(change(&given).unwrap(), modify);
+    }
+
+    #[test]
+    fn none_takes_the_fence_command_away() {
+        let given = GuestParameters { fence_command: Some("none".to_owned()), ..GuestParameters::default() };
+        let modify = with_guests(ClusterModify::default(), given);
+        assert_eq!(modify, ClusterModify { fence_command: Some(String::new()), ..ClusterModify::default() });
     }
 }

@@ -1,13 +1,17 @@
 //! `gnt-instance`.
 
 use muster_proto::v1::{
-    DisksReplace, ImportSource, InstanceAdd, InstanceFailover, InstanceModify, InstanceRemove,
-    InstanceShutdown, InstanceStart, ListInstancesRequest, MirrorAdd, MirrorRemove, operation::Operation,
+    DiskGrow, DisksReplace, ImportSource, InstanceAdd, InstanceFailover, InstanceModify, InstanceReboot,
+    InstanceReinstall, InstanceRemove, InstanceRename, InstanceShutdown, InstanceStart, ListInstancesRequest,
+    MirrorAdd, MirrorRemove, operation::Operation,
 };
 
-use super::{confirm::confirm, operation};
+use super::{confirm::confirm, console, operation};
 use crate::{
-    args::{ConnectionFlags, Hardware, ImportedHardware, InstanceVerb, IpChange, NewInstance},
+    args::{
+        ConnectionFlags, DiskVerb, Hardware, ImportedHardware, InstanceVerb, IpChange, NewInstance,
+        OperationFlags,
+    },
     client::{Master, answer},
     exit::Failure,
     output::{fields::select, instances as render, one_or_array, print, print_json},
@@ -25,6 +29,7 @@ pub(super) async fn run(connection: &ConnectionFlags, verb: InstanceVerb) -> Res
             );
         }
         InstanceVerb::Info { names, live, json } => return info(connection, names, live, json.json).await,
+        InstanceVerb::Console { name } => return console::run(connection, name).await,
         InstanceVerb::Add { new, hardware, operation } => {
             (vec![Operation::InstanceAdd(add(new, hardware))], operation)
         }
@@ -37,11 +42,6 @@ pub(super) async fn run(connection: &ConnectionFlags, verb: InstanceVerb) -> Res
                 |instance| Operation::InstanceShutdown(InstanceShutdown { instance, timeout_s: timeout });
             (names.into_iter().map(stop).collect(), operation)
         }
-        InstanceVerb::Modify { name, memory, vcpus, ip, operation } => {
-            let ip = ip.map(|ip| ip_text(ip).unwrap_or_else(|| "none".to_owned()));
-            let change = InstanceModify { instance: name, memory_mib: memory, vcpus, ip };
-            (vec![Operation::InstanceModify(change)], operation)
-        }
         InstanceVerb::Failover { name, force, ignore_consistency, operation } => {
             let question =
                 format!("This moves instance {name} to its secondary node; if it runs, it is restarted.");
@@ -53,21 +53,52 @@ pub(super) async fn run(connection: &ConnectionFlags, verb: InstanceVerb) -> Res
             confirm(&format!("This removes instance {name} and its disks."), force, &operation)?;
             (vec![Operation::InstanceRemove(InstanceRemove { instance: name })], operation)
         }
-        InstanceVerb::AddMirror { name, disk, node, operation } => {
-            let add = MirrorAdd { instance: name, disk: disk.word().to_owned(), node };
-            (vec![Operation::MirrorAdd(add)], operation)
+        InstanceVerb::Reinstall { name, os, force, operation } => {
+            let question = format!("This installs instance {name} again; what its disks hold is lost.");
+            confirm(&question, force, &operation)?;
+            (vec![Operation::InstanceReinstall(InstanceReinstall { instance: name, os })], operation)
         }
-        InstanceVerb::RemoveMirror { name, disk, disk_id, operation } => {
-            let remove = MirrorRemove { instance: name, disk: disk.word().to_owned(), disk_id };
-            (vec![Operation::MirrorRemove(remove)], operation)
+        InstanceVerb::Reboot { names, kind, operation } => {
+            let kind = kind.map(|kind| kind.word().to_owned()).unwrap_or_default();
+            let reboot =
+                |instance| Operation::InstanceReboot(InstanceReboot { instance, kind: kind.clone() });
+            (names.into_iter().map(reboot).collect(), operation)
         }
-        InstanceVerb::ReplaceDisks { name, new_secondary, operation } => {
-            let replace = DisksReplace { instance: name, new_secondary };
-            (vec![Operation::DisksReplace(replace)], operation)
+        InstanceVerb::Modify { name, memory, vcpus, ip, operation } => {
+            let ip = ip.map(|ip| ip_text(ip).unwrap_or_else(|| "none".to_owned()));
+            let change = InstanceModify { instance: name, memory_mib: memory, vcpus, ip };
+            (vec![Operation::InstanceModify(change)], operation)
         }
+        InstanceVerb::Rename { name, new_name, operation } => {
+            (vec![Operation::InstanceRename(InstanceRename { instance: name, new_name })], operation)
+        }
+        InstanceVerb::OnDisk(verb) => on_disk(verb),
     };
     let master = Master::connect(connection).await?;
     operation::run_all(&master, operations, &flags).await
+}
+
+/// The operation of a verb on a disk.
+fn on_disk(verb: DiskVerb) -> (Vec<Operation>, OperationFlags) {
+    let (change, flags) = match verb {
+        DiskVerb::GrowDisk { name, disk, by, operation } => {
+            let grow = DiskGrow { instance: name, disk: disk.word().to_owned(), by_mib: by };
+            (Operation::DiskGrow(grow), operation)
+        }
+        DiskVerb::AddMirror { name, disk, node, operation } => {
+            let add = MirrorAdd { instance: name, disk: disk.word().to_owned(), node };
+            (Operation::MirrorAdd(add), operation)
+        }
+        DiskVerb::RemoveMirror { name, disk, disk_id, operation } => {
+            let remove = MirrorRemove { instance: name, disk: disk.word().to_owned(), disk_id };
+            (Operation::MirrorRemove(remove), operation)
+        }
+        DiskVerb::ReplaceDisks { name, new_secondary, operation } => {
+            let replace = DisksReplace { instance: name, new_secondary };
+            (Operation::DisksReplace(replace), operation)
+        }
+    };
+    (vec![change], flags)
 }
 
 /// The message for an instance made from nothing.

@@ -5,11 +5,13 @@ mod backup_store;
 mod client_cert;
 mod cluster;
 mod confirm;
+mod console;
 mod hooks;
 mod instance;
 mod job;
 mod node;
 mod operation;
+mod os;
 
 use crate::{
     args::{CommandLine, Group},
@@ -26,6 +28,7 @@ pub(crate) async fn run(line: CommandLine) -> Result<(), Failure> {
         Group::Instance(verb) => instance::run(&connection, verb).await,
         Group::Backup(verb) => backup::run(&connection, verb).await,
         Group::Job(verb) => job::run(&connection, verb).await,
+        Group::Os(verb) => os::run(&connection, verb).await,
         Group::Hooks(verb) => hooks::run(&connection, verb).await,
     };
     done.map_err(|failure| naming_the_master(failure, &connection))

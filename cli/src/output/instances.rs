@@ -71,8 +71,8 @@ pub(crate) const FIELDS: &[Field<InstanceInfo>] = &[
 /// Whether a guest runs; `None` while its node is silent.
 fn runs(instance: &InstanceInfo) -> Option<bool> {
     match instance.status.as_str() {
-        "running" | "ERROR_up" | "ERROR_wrongnode" => Some(true),
-        "ADMIN_down" | "ERROR_down" => Some(false),
+        "running" | "paused" | "ERROR_up" | "ERROR_wrongnode" => Some(true),
+        "ADMIN_down" | "USER_down" | "ERROR_down" | "ERROR_crashed" => Some(false),
         _ => None,
     }
 }

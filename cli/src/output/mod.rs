@@ -12,6 +12,7 @@ pub(crate) mod job_info;
 pub(crate) mod jobs;
 pub(crate) mod list;
 pub(crate) mod nodes;
+pub(crate) mod oses;
 pub(crate) mod progress;
 pub(crate) mod scripts;
 pub(crate) mod text;

@@ -107,6 +107,9 @@ pub(crate) fn run_state(value: RunState) -> &'static str {
         RunState::Unspecified => "?",
         RunState::Running => "running",
         RunState::Stopped => "stopped",
+        RunState::Paused => "paused",
+        RunState::ShutDown => "shut down",
+        RunState::Crashed => "crashed",
     }
 }
 

@@ -2,6 +2,7 @@
 //! answers and a master's restart in the middle of a job.
 #![expect(clippy::unwrap_used, reason = "helpers of tests; a panic fails the test")]
 
+mod console;
 mod queue;
 mod scripted;
 

@@ -4,6 +4,7 @@
 use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
+    pin::Pin,
     sync::{Arc, Mutex, MutexGuard},
 };
 
@@ -12,8 +13,11 @@ use muster_proto::v1::{
     operation_service_server, query_service_server,
 };
 use tokio::{net::UnixListener, runtime::Runtime, sync::mpsc};
-use tokio_stream::wrappers::{ReceiverStream, UnixListenerStream};
-use tonic::{Request, Response, Status, transport::Server};
+use tokio_stream::{
+    Stream, StreamExt,
+    wrappers::{ReceiverStream, UnixListenerStream},
+};
+use tonic::{Request, Response, Status, Streaming, transport::Server};
 
 /// What the master knows and does; survives its restarts.
 #[derive(Default)]
@@ -255,6 +259,37 @@ impl query_service_server::QueryService for Service {
         _: Request<v1::ListNodeHooksRequest>,
     ) -> Result<Response<v1::ListNodeHooksResponse>, Status> {
         Ok(Response::new(v1::ListNodeHooksResponse::default()))
+    }
+
+    async fn list_node_oses(
+        &self,
+        _: Request<v1::ListNodeOsesRequest>,
+    ) -> Result<Response<v1::ListNodeOsesResponse>, Status> {
+        Ok(Response::new(v1::ListNodeOsesResponse::default()))
+    }
+
+    type InstanceConsoleStream = Pin<Box<dyn Stream<Item = Result<v1::ConsoleOutput, Status>> + Send>>;
+
+    /// Says what it hears until it hears `exit`.
+    async fn instance_console(
+        &self,
+        request: Request<Streaming<v1::InstanceConsoleInput>>,
+    ) -> Result<Response<Self::InstanceConsoleStream>, Status> {
+        use v1::instance_console_input::Input;
+        let mut inputs = request.into_inner();
+        let Some(Input::Instance(name)) = inputs.message().await?.and_then(|first| first.input) else {
+            return Err(Status::invalid_argument("the first message names the instance"));
+        };
+        if name != "web1" {
+            return Err(Status::not_found(format!("there is no instance {name}")));
+        }
+        let said = inputs.map_while(|input| match input {
+            Ok(v1::InstanceConsoleInput { input: Some(Input::Data(data)) }) if data != b"exit" => {
+                Some(Ok(v1::ConsoleOutput { data }))
+            }
+            Ok(_) | Err(_) => None,
+        });
+        Ok(Response::new(Box::pin(said)))
     }
 
     async fn verify(&self, _: Request<v1::VerifyRequest>) -> Result<Response<v1::VerifyResponse>, Status> {

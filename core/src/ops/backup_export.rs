@@ -116,7 +116,7 @@ impl Operation for BackupExport {
             Plan::new().step(on_target(NodeCall::ExportStage { export: export.uuid }), remove(export));
         if stop {
             plan = parts::plan_elsewhere(plan, given, instance);
-            plan = parts::plan_stop(plan, instance, parts::SHUTDOWN_TIMEOUT_MS);
+            plan = parts::plan_stop(plan, given.cluster, instance, parts::SHUTDOWN_TIMEOUT_MS);
         }
         for disk in &instance.disks {
             let to = Image::Export { export: export.uuid, name: disk.name.image() };
@@ -127,7 +127,7 @@ impl Operation for BackupExport {
         }
         if stop {
             // As soon as all is copied. It is the stop's undo too, so there is nothing of its own to undo.
-            plan = plan.harmless(parts::guest_start(instance, false));
+            plan = plan.harmless(parts::guest_start(given.cluster, instance, false));
         }
         let publish = NodeCall::ExportPublish { export: export.uuid, manifest: manifest(export, instance) };
         plan = plan

@@ -7,6 +7,7 @@ use crate::{
     calls::{Call, MasterCall},
     edit::Edit,
     hooks::Env,
+    hypervisor::HypervisorKind,
     locks::Locks,
     model::{Cluster, Node},
     names::ClusterName,
@@ -17,6 +18,9 @@ use crate::{
 pub struct ClusterInit {
     /// The new cluster's name.
     pub name: ClusterName,
+    /// What runs guests.
+    #[serde(default)]
+    pub hypervisor: HypervisorKind,
 }
 
 /// What check proved: the cluster that was drawn at submit, and its one node.
@@ -85,7 +89,7 @@ impl Operation for ClusterInit {
         let cluster = examples::new_cluster();
         let fresh = super::Fresh { new_cluster: Some(Box::new(cluster.clone())), ..examples::fresh() };
         let name = cluster.name.clone();
-        vec![(cluster, fresh, ClusterInit { name })]
+        vec![(cluster, fresh, ClusterInit { name, hypervisor: HypervisorKind::Fake })]
     }
 }
 
@@ -103,7 +107,8 @@ mod tests {
             &cluster.master,
             "there is a cluster already: dev",
         );
-        let other = ClusterInit { name: ClusterName::parse("other").unwrap() };
+        let other =
+            ClusterInit { name: ClusterName::parse("other").unwrap(), hypervisor: HypervisorKind::Fake };
         examples::refused(&other, &cluster, &fresh, &cluster.master, "drawn as dev, not as other");
         examples::refused(
             &op,

@@ -6,6 +6,7 @@ use super::{Given, HookNodes, ObjectKind, Operation, Plan, Refusal, Row, Submitt
 use crate::{
     edit::Edit,
     hooks::{Env, ExitCodes, HookPolicy, OnError, OnTimeout, OnUnreachable},
+    hypervisor::{Accel, HypervisorParams, NicMode},
     locks::Locks,
     model::Cluster,
 };
@@ -40,6 +41,37 @@ pub struct ClusterModify {
     pub master_required: Option<bool>,
     /// `hook_timeout_max` in milliseconds.
     pub timeout_max_ms: Option<u64>,
+    /// Who computes for guests.
+    #[serde(default)]
+    pub accel: Option<Accel>,
+    /// How guests are connected.
+    #[serde(default)]
+    pub nic: Option<NicMode>,
+    /// The command that makes sure that a node is off; empty for none.
+    #[serde(default)]
+    pub fence_command: Option<String>,
+}
+
+/// All parameters after the change.
+#[derive(Debug)]
+pub struct Checked {
+    hooks: HookPolicy,
+    hypervisor: HypervisorParams,
+    fence_command: Option<String>,
+}
+
+/// The longest fence command in bytes.
+const FENCE_BYTES_MAX: usize = 1024;
+
+fn check_fence(command: &str) -> Result<Option<String>, Refusal> {
+    if command.is_empty() {
+        return Ok(None);
+    }
+    if !command.starts_with('/') || command.len() > FENCE_BYTES_MAX || command.contains(['\0', '\n']) {
+        let words = "is not the absolute path of a program, of at most 1024 bytes";
+        return Err(Refusal(format!("the fence_command {command:?} {words}")));
+    }
+    Ok(Some(command.to_owned()))
 }
 
 impl Operation for ClusterModify {
@@ -49,8 +81,7 @@ impl Operation for ClusterModify {
         hooks: None,
         submitter: Submitter::Admin,
     };
-    /// All parameters after the change.
-    type Checked = HookPolicy;
+    type Checked = Checked;
 
     fn target(&self) -> String {
         String::new()
@@ -60,7 +91,7 @@ impl Operation for ClusterModify {
         Locks::part().exclusive("cluster-parameters", "")
     }
 
-    fn check(&self, given: Given<'_>) -> Result<HookPolicy, Refusal> {
+    fn check(&self, given: Given<'_>) -> Result<Checked, Refusal> {
         if *self == ClusterModify::default() {
             return Err(Refusal("nothing to change: give at least one parameter".to_owned()));
         }
@@ -70,7 +101,7 @@ impl Operation for ClusterModify {
             return Err(Refusal(format!("a hook_timeout_max of {ms} ms is not between 1 second and 7 days")));
         }
         let before = &given.cluster.hooks;
-        Ok(HookPolicy {
+        let hooks = HookPolicy {
             exit_codes: self.exit_codes.unwrap_or(before.exit_codes),
             on_error: match self.on_error {
                 None => before.on_error,
@@ -81,19 +112,39 @@ impl Operation for ClusterModify {
             timeout: self.timeout.unwrap_or(before.timeout),
             master_required: self.master_required.unwrap_or(before.master_required),
             timeout_max_ms: self.timeout_max_ms.unwrap_or(before.timeout_max_ms),
-        })
+        };
+        let before = &given.cluster.hypervisor;
+        let hypervisor = HypervisorParams {
+            kind: before.kind,
+            accel: self.accel.unwrap_or(before.accel),
+            nic: self.nic.clone().unwrap_or_else(|| before.nic.clone()),
+        };
+        let fence_command = match &self.fence_command {
+            None => given.cluster.fence_command.clone(),
+            Some(command) => check_fence(command)?,
+        };
+        Ok(Checked { hooks, hypervisor, fence_command })
     }
 
-    fn hook_nodes(&self, _given: Given<'_>, _hooks: &HookPolicy) -> HookNodes {
+    fn hook_nodes(&self, _given: Given<'_>, _checked: &Checked) -> HookNodes {
         HookNodes::default()
     }
 
-    fn hook_env(&self, _given: Given<'_>, _hooks: &HookPolicy) -> Env {
+    fn hook_env(&self, _given: Given<'_>, _checked: &Checked) -> Env {
         Env::new()
     }
 
-    fn plan(&self, _given: Given<'_>, hooks: &HookPolicy) -> Plan {
-        Plan::new().edit(Edit::HooksSet { hooks: hooks.clone() })
+    fn plan(&self, given: Given<'_>, checked: &Checked) -> Plan {
+        let Checked { hooks, hypervisor, fence_command } = checked;
+        let mut plan = Plan::new();
+        if *hooks != given.cluster.hooks {
+            plan = plan.edit(Edit::HooksSet { hooks: hooks.clone() });
+        }
+        if *hypervisor != given.cluster.hypervisor || *fence_command != given.cluster.fence_command {
+            let (hypervisor, fence_command) = (hypervisor.clone(), fence_command.clone());
+            plan = plan.edit(Edit::HypervisorSet { hypervisor, fence_command });
+        }
+        plan
     }
 
     fn examples() -> Vec<(Cluster, super::Fresh, Self)> {
@@ -102,7 +153,13 @@ impl Operation for ClusterModify {
             on_error: Some(OnErrorChange::Set(OnError::Continue)),
             ..ClusterModify::default()
         };
-        vec![(examples::cluster(), examples::fresh(), graded)]
+        let guests = ClusterModify {
+            accel: Some(Accel::Tcg),
+            nic: Some(NicMode::Bridge("br0".to_owned())),
+            fence_command: Some("/usr/local/sbin/fence".to_owned()),
+            ..ClusterModify::default()
+        };
+        [graded, guests].map(|op| (examples::cluster(), examples::fresh(), op)).into()
     }
 }
 

@@ -160,7 +160,7 @@ pub(super) fn instance_env(instance: &Instance) -> Env {
 }
 
 /// An instance as its hypervisor sees it.
-pub(super) fn guest(instance: &Instance) -> Guest {
+pub(super) fn guest(cluster: &Cluster, instance: &Instance) -> Guest {
     Guest {
         uuid: instance.uuid,
         name: instance.name.clone(),
@@ -170,6 +170,7 @@ pub(super) fn guest(instance: &Instance) -> Guest {
         ip: instance.ip,
         mac: instance.mac.clone(),
         os: instance.os.clone(),
+        hypervisor: cluster.hypervisor.clone(),
     }
 }
 

@@ -7,6 +7,7 @@ use uuid::Uuid;
 use super::{FRESH_UUIDS, Fresh, InstanceAdd, PendingNode};
 use crate::{
     hooks::HookPolicy,
+    hypervisor::HypervisorParams,
     model::{
         Client, ClientRole, Cluster, CopyState, Disk, DiskName, DiskTemplate, Export, Instance, Mirror, Node,
     },
@@ -101,6 +102,8 @@ pub fn new_cluster() -> Cluster {
         serial: 7,
         master: node_name("node1"),
         hooks: HookPolicy::default(),
+        hypervisor: HypervisorParams::default(),
+        fence_command: None,
         nodes: BTreeMap::from([(node_name("node1"), node(1))]),
         instances: BTreeMap::new(),
         exports: BTreeMap::new(),

@@ -10,7 +10,7 @@ use super::{
     bounds, common, examples, parts,
 };
 use crate::{
-    calls::Image,
+    calls::{Call, Image, NodeCall},
     edit::Edit,
     hooks::Env,
     locks::Locks,
@@ -261,7 +261,7 @@ impl Operation for InstanceAdd {
         }
     }
 
-    fn plan(&self, _given: Given<'_>, checked: &Checked) -> Plan {
+    fn plan(&self, given: Given<'_>, checked: &Checked) -> Plan {
         let instance = &checked.instance;
         let mut plan = Plan::new();
         for disk in &instance.disks {
@@ -272,10 +272,16 @@ impl Operation for InstanceAdd {
         if let Some(export) = &checked.export {
             plan = plan_copies(plan, export, instance);
         }
+        if checked.export.is_none() && !instance.disks.is_empty() && !instance.os.is_none() {
+            let guest = common::guest(given.cluster, instance);
+            // What it leaves behind goes with the disks.
+            let install = NodeCall::OsCreate { guest, reinstall: false };
+            plan = plan.harmless(Call::Node(instance.primary.clone(), install));
+        }
         let mut after = instance.clone();
         if !self.no_start {
             let stop = parts::guest_stop(instance, parts::SHUTDOWN_TIMEOUT_MS);
-            plan = plan.step(parts::guest_start(instance, false), stop);
+            plan = plan.step(parts::guest_start(given.cluster, instance, false), stop);
             after = parts::started(after);
         }
         plan.edit(Edit::InstancePut { instance: Box::new(after) })

@@ -127,12 +127,12 @@ impl Operation for InstanceFailover {
         // A primary that does not answer fails the failover, lest the guest runs twice. Who marks it offline says that
         // it is down.
         if !old_primary_offline {
-            plan = parts::plan_stop(plan, before, parts::SHUTDOWN_TIMEOUT_MS);
+            plan = parts::plan_stop(plan, given.cluster, before, parts::SHUTDOWN_TIMEOUT_MS);
         }
         if after.up {
             plan = parts::plan_elsewhere(plan, given, after);
             let stop = parts::guest_stop(after, parts::SHUTDOWN_TIMEOUT_MS);
-            plan = plan.step(parts::guest_start(after, false), stop);
+            plan = plan.step(parts::guest_start(given.cluster, after, false), stop);
         }
         plan = plan.edit(Edit::InstancePut { instance: Box::new(after.clone()) });
         for copy in spare {

@@ -53,7 +53,7 @@ impl Operation for InstanceRemove {
         let offline = given.cluster.nodes.get(&instance.primary).is_some_and(|node| node.offline);
         let mut plan = Plan::new();
         if !offline {
-            plan = parts::plan_stop(plan, instance, parts::SHUTDOWN_TIMEOUT_MS);
+            plan = parts::plan_stop(plan, given.cluster, instance, parts::SHUTDOWN_TIMEOUT_MS);
         }
         plan = plan.edit(Edit::InstanceRemove { instance: instance.name.clone() });
         // Files on a node that is away are removed when it is back.

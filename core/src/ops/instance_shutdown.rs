@@ -59,11 +59,11 @@ impl Operation for InstanceShutdown {
         common::instance_env(instance)
     }
 
-    fn plan(&self, _given: Given<'_>, instance: &Instance) -> Plan {
+    fn plan(&self, given: Given<'_>, instance: &Instance) -> Plan {
         let timeout_ms =
             self.timeout_s.map_or(parts::SHUTDOWN_TIMEOUT_MS, |seconds| u64::from(seconds) * 1000);
         let after = Instance { up: false, ..instance.clone() };
-        parts::plan_stop(Plan::new(), instance, timeout_ms)
+        parts::plan_stop(Plan::new(), given.cluster, instance, timeout_ms)
             .edit(Edit::InstancePut { instance: Box::new(after) })
     }
 

@@ -53,7 +53,7 @@ impl Operation for InstanceStart {
 
     fn plan(&self, given: Given<'_>, instance: &Instance) -> Plan {
         let plan = parts::plan_elsewhere(Plan::new(), given, instance);
-        let start = parts::guest_start(instance, self.force);
+        let start = parts::guest_start(given.cluster, instance, self.force);
         let plan = if instance.up {
             // It may run already: an undo would stop what was running before.
             plan.harmless(start)

@@ -56,7 +56,22 @@ fn node_call_is_wanted(cluster: &Cluster, node: &NodeName, call: &NodeCall) -> b
             !disks.any(|of| of.uuid == *disk || of.mirrors.iter().any(|copy| copy.uuid == *disk))
         }
         NodeCall::ExportRemove { export } => !cluster.exports.contains_key(export),
-        NodeCall::DiskCreate { .. } | NodeCall::ExportStage { .. } | NodeCall::ExportPublish { .. } => false,
+        NodeCall::DiskResize { disk, size_mib } => {
+            let mut disks = cluster.instances.values().flat_map(|instance| &instance.disks);
+            disks.any(|of| {
+                let is_file = of.uuid == *disk || of.mirrors.iter().any(|copy| copy.uuid == *disk);
+                is_file && of.size_mib == *size_mib
+            })
+        }
+        NodeCall::OsRename { guest, .. } => cluster
+            .instances
+            .get(&guest.name)
+            .is_some_and(|instance| instance.uuid == guest.uuid && !instance.up),
+        NodeCall::DiskCreate { .. }
+        | NodeCall::OsCreate { .. }
+        | NodeCall::GuestReboot { .. }
+        | NodeCall::ExportStage { .. }
+        | NodeCall::ExportPublish { .. } => false,
     }
 }
 
@@ -138,9 +153,10 @@ mod tests {
     fn only_what_is_still_wanted_is_done() {
         let mut cluster = examples::cluster();
         let name = cluster.instances.keys().next().unwrap().clone();
-        let instance: &mut Instance = cluster.instances.get_mut(&name).unwrap();
-        instance.up = true;
-        let (start, stop) = (parts::guest_start(instance, false), parts::guest_stop(instance, 1000));
+        cluster.instances.get_mut(&name).unwrap().up = true;
+        let instance: &Instance = &cluster.instances[&name];
+        let (start, stop) =
+            (parts::guest_start(&cluster, instance, false), parts::guest_stop(instance, 1000));
         let own_disk = instance.disks[0].uuid;
         let remove = parts::disk_remove(&instance.primary.clone(), own_disk);
         let calls = vec![start.clone(), stop.clone(), remove.clone()];

@@ -27,12 +27,16 @@ mod cluster_destroy;
 mod cluster_init;
 mod cluster_modify;
 mod common;
+mod disk_grow;
 mod disks_replace;
 pub mod examples;
 mod instance_add;
 mod instance_failover;
 mod instance_modify;
+mod instance_reboot;
+mod instance_reinstall;
 mod instance_remove;
+mod instance_rename;
 mod instance_shutdown;
 mod instance_start;
 mod job_repair;
@@ -264,9 +268,14 @@ operations! {
     client_certificate_sign::ClientCertificateSign,
     client_certificate_revoke::ClientCertificateRevoke,
     job_repair::JobRepair,
+    instance_reboot::InstanceReboot,
+    instance_reinstall::InstanceReinstall,
+    instance_rename::InstanceRename,
+    disk_grow::DiskGrow,
 }
 
 pub use cluster_modify::OnErrorChange;
 pub use common::{ImportSource, JobFacts, unused_directory_nearest, used_directories};
 pub use instance_modify::IpChange;
+pub use instance_reboot::RebootKind;
 pub use job_repair::Repair;

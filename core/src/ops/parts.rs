@@ -40,6 +40,14 @@ pub(super) fn instance_reachable<'a>(
     Ok(found)
 }
 
+/// Refuses what can't be done while the guest runs.
+pub(super) fn refuse_up(instance: &Instance) -> Result<(), Refusal> {
+    if instance.up {
+        return Err(Refusal(format!("instance {} is up: shut it down first", instance.name)));
+    }
+    Ok(())
+}
+
 /// M P S in both phases.
 pub(super) fn instance_nodes(given: Given<'_>, instance: &Instance) -> HookNodes {
     HookNodes::both(common::master_primary_secondaries(given.cluster, instance))
@@ -53,8 +61,9 @@ pub(super) fn instance_nodes_and(given: Given<'_>, instance: &Instance, more: &N
 }
 
 /// Starts an instance's guest on its primary.
-pub(super) fn guest_start(instance: &Instance, force: bool) -> Call {
-    Call::Node(instance.primary.clone(), NodeCall::GuestStart { guest: common::guest(instance), force })
+pub(super) fn guest_start(cluster: &Cluster, instance: &Instance, force: bool) -> Call {
+    let guest = common::guest(cluster, instance);
+    Call::Node(instance.primary.clone(), NodeCall::GuestStart { guest, force })
 }
 
 /// Stops an instance's guest on its primary.
@@ -68,16 +77,17 @@ pub(super) fn guest_stop(instance: &Instance, timeout_ms: u64) -> Call {
 pub(super) fn plan_elsewhere(plan: Plan, given: Given<'_>, instance: &Instance) -> Plan {
     let left = given.undone.iter().filter(|undo| {
         let node = undo.node().and_then(|name| given.cluster.nodes.get(name));
-        node.is_some_and(|node| !node.offline) && guest_start(instance, false).unsafe_after(undo)
+        node.is_some_and(|node| !node.offline)
+            && guest_start(given.cluster, instance, false).unsafe_after(undo)
     });
     left.fold(plan, |plan, undo| plan.harmless(undo.clone()))
 }
 
 /// Makes sure that no guest runs, and starts it again on the way back where one is wanted.
-pub(super) fn plan_stop(plan: Plan, instance: &Instance, timeout_ms: u64) -> Plan {
+pub(super) fn plan_stop(plan: Plan, cluster: &Cluster, instance: &Instance, timeout_ms: u64) -> Plan {
     let stop = guest_stop(instance, timeout_ms);
     if instance.up {
-        plan.step(stop, guest_start(instance, false))
+        plan.step(stop, guest_start(cluster, instance, false))
     } else {
         // Stopping what is down is fine; a guest that nobody wants up is not started again.
         plan.harmless(stop)

@@ -88,6 +88,13 @@ impl Plan {
         self
     }
 
+    /// Adds a step after which there is no way back.
+    #[must_use]
+    pub fn last(mut self, call: Call) -> Self {
+        self.steps.push(Step { call, kind: StepKind::Final });
+        self
+    }
+
     /// Adds an edit.
     #[must_use]
     pub fn edit(mut self, edit: Edit) -> Self {

@@ -318,6 +318,10 @@ fn rows_without_hooks_run_none() {
         "OP_CLIENT_CERTIFICATE_SIGN",
         "OP_CLIENT_CERTIFICATE_REVOKE",
         "OP_JOB_REPAIR",
+        "OP_INSTANCE_REBOOT",
+        "OP_INSTANCE_REINSTALL",
+        "OP_INSTANCE_RENAME",
+        "OP_INSTANCE_GROW_DISK",
     ];
     assert_eq!(without, expected);
     for (cluster, fresh, op) in all_examples() {

@@ -495,6 +495,8 @@ fn store_record(stored: &mut Option<Cluster>, cluster: Option<&Cluster>, touched
             stored.serial = cluster.serial;
             stored.master = cluster.master.clone();
             stored.hooks = cluster.hooks.clone();
+            stored.hypervisor = cluster.hypervisor.clone();
+            stored.fence_command.clone_from(&cluster.fence_command);
         }
         Touched::Node(key) => store_entry(&mut stored.nodes, &cluster.nodes, key),
         Touched::Instance(key) => store_entry(&mut stored.instances, &cluster.instances, key),

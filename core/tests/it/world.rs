@@ -114,6 +114,26 @@ impl World {
                 self.guests.insert((node.clone(), guest.uuid));
             }
             NodeCall::GuestStop { instance, .. } => drop(self.guests.remove(&(node.clone(), *instance))),
+            NodeCall::GuestReboot { instance, name, .. } => {
+                if !self.guests.contains(&(node.clone(), *instance)) {
+                    return Err(format!("{name} does not run on {node}"));
+                }
+            }
+            // What is on the disks is not part of this world.
+            NodeCall::OsCreate { guest, .. } | NodeCall::OsRename { guest, .. } => {
+                if self.guests.contains(&(node.clone(), guest.uuid)) {
+                    return Err(format!("{} runs on {node}", guest.name));
+                }
+                if let Some((name, ..)) =
+                    guest.disks.iter().find(|(_, disk, _)| !self.disks.contains_key(&(node.clone(), *disk)))
+                {
+                    return Err(format!("{} has no file for {name:?} on {node}", guest.name));
+                }
+            }
+            NodeCall::DiskResize { disk, size_mib } => {
+                let file = self.disks.get_mut(&(node.clone(), *disk)).ok_or("no such disk")?;
+                file.size_mib = *size_mib;
+            }
             NodeCall::ExportStage { export } => {
                 self.exports.entry((node.clone(), *export)).or_default();
             }

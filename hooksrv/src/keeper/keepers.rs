@@ -368,7 +368,14 @@ fn spawn_keeper(place: &Place, program: &KeeperProgram) -> Result<Keeper, Keeper
     }
     let log = place.log_writer()?;
     let path = string(program.path.as_os_str().as_bytes())?;
-    let program = Program { path: &path, arguments: &arguments, env: &env, stdout: &log, stderr: &log };
+    let program = Program {
+        path: &path,
+        arguments: &arguments,
+        env: &env,
+        directory: c"/",
+        stdout: &log,
+        stderr: &log,
+    };
     spawn::spawn(&program).map(Keeper::Own).map_err(failed)
 }
 

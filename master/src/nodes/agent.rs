@@ -1,4 +1,4 @@
-//! The short calls to a node's agent: greeting, end of a job, certificates, leaving, what hooks there are.
+//! The short calls to a node's agent: greeting, end of a job, certificates, leaving, what hooks and OS definitions there are.
 
 use std::{future::Future, sync::Arc, time::Duration};
 
@@ -93,6 +93,17 @@ impl NodeClient {
     pub async fn list_hooks(&self) -> Result<v1::ListHooksResponse, CallError> {
         let answer = self.unary(|link, context| async move {
             link.hooks().list_hooks(v1::ListHooksRequest { context: Some(context) }).await
+        });
+        answer.await
+    }
+
+    /// The OS definitions on the node.
+    ///
+    /// # Errors
+    /// When the node is not reached or refuses.
+    pub async fn list_oses(&self) -> Result<v1::ListOsesResponse, CallError> {
+        let answer = self.unary(|link, context| async move {
+            link.node().list_oses(v1::ListOsesRequest { context: Some(context) }).await
         });
         answer.await
     }

@@ -2,7 +2,7 @@
 //!
 //! - [`NodeRegistry`]: the nodes of the committed configuration, by name. Clones share everything.
 //! - [`NodeClient`]: one node. It holds at most one connection ([`link`]); each new one starts with a greeting.
-//! - [`hooks`], [`execute`], [`copy`], [`agent`]: the calls. [`watch`], [`facts`]: what goes on in the background.
+//! - [`hooks`], [`execute`], [`copy`], [`console`], [`agent`]: the calls. [`watch`], [`facts`]: what goes on in the background.
 //!
 //! A call whose connection is lost reconnects once and asks again by its call id: the node joins it to the run, or
 //! repeats the first answer. Only then does the node count as not reached. Nodes share nothing but read-only settings,
@@ -10,6 +10,7 @@
 
 mod agent;
 mod client;
+mod console;
 mod copy;
 mod drain;
 mod execute;

@@ -2,13 +2,16 @@
 
 mod backup;
 mod caller;
+mod console;
 mod job;
 mod operation;
+mod oses;
 mod query;
 mod verify;
 mod waiting;
 
 pub use backup::Backups;
+pub(crate) use console::CONSOLES_MAX;
 pub use job::Jobs;
 pub use operation::Operations;
 pub use query::Queries;

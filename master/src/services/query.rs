@@ -1,21 +1,24 @@
 //! Lists and infos: the configuration from the view, the nodes' state from the cache.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use muster_core::{
     locks::LockMode,
     model::{Cluster, Instance, Node},
     names::{InstanceName, NodeName, nearest},
     ops::{unused_directory_nearest, used_directories},
-    status::{Seen, instance_status},
+    status::{GuestSeen, Seen, instance_status},
 };
 use muster_proto::{
     convert::query as convert,
     v1::{self, query_service_server::QueryService},
 };
-use tonic::{Request, Response, Status};
+use tonic::{Request, Response, Status, Streaming};
 
-use super::verify;
+use super::{console, oses, verify};
 use crate::master::Master;
 
 /// The query service.
@@ -100,6 +103,25 @@ impl QueryService for Queries {
         Ok(Response::new(v1::ListNodeHooksResponse { nodes }))
     }
 
+    async fn list_node_oses(
+        &self,
+        request: Request<v1::ListNodeOsesRequest>,
+    ) -> Result<Response<v1::ListNodeOsesResponse>, Status> {
+        let cluster = self.0.cluster()?;
+        let nodes = nodes_named(&cluster, &request.into_inner().nodes)?;
+        let nodes = oses::node_oses(&self.0, nodes).await;
+        Ok(Response::new(v1::ListNodeOsesResponse { nodes }))
+    }
+
+    type InstanceConsoleStream = console::Output;
+
+    async fn instance_console(
+        &self,
+        request: Request<Streaming<v1::InstanceConsoleInput>>,
+    ) -> Result<Response<Self::InstanceConsoleStream>, Status> {
+        Ok(Response::new(console::open(&self.0, request.into_inner()).await?))
+    }
+
     async fn verify(&self, _: Request<v1::VerifyRequest>) -> Result<Response<v1::VerifyResponse>, Status> {
         let cluster = self.0.cluster()?;
         Ok(Response::new(verify::verify(&self.0, &cluster).await))
@@ -134,43 +156,54 @@ pub(crate) fn millis(duration: std::time::Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// The nodes on which each guest runs, from the cache.
+/// What nodes say of each guest, from the cache.
 pub(crate) struct RunningGuests {
-    running: std::collections::BTreeMap<String, Vec<NodeName>>,
-    known: std::collections::BTreeSet<NodeName>,
+    guests: BTreeMap<String, Vec<(NodeName, GuestSeen)>>,
+    known: BTreeSet<NodeName>,
 }
 
 impl RunningGuests {
     /// Looks at all nodes' states.
     pub(crate) fn new(master: &Master, cluster: &Cluster) -> Self {
-        let mut guests = RunningGuests { running: Default::default(), known: Default::default() };
+        let mut guests = RunningGuests { guests: BTreeMap::new(), known: BTreeSet::new() };
         for node in cluster.nodes.keys() {
             let Some((state, _)) = master.nodes().state(node) else { continue };
             if master.nodes().not_reached(node).is_none() {
                 guests.known.insert(node.clone());
             }
-            for guest in state.guests.iter().filter(|g| g.state() == v1::RunState::Running) {
-                guests.running.entry(guest.instance_uuid.clone()).or_default().push(node.clone());
+            for guest in &state.guests {
+                let seen = (node.clone(), guest_seen(guest.state()));
+                guests.guests.entry(guest.instance_uuid.clone()).or_default().push(seen);
             }
         }
         guests
     }
 
-    /// The nodes on which a guest runs.
-    pub(crate) fn nodes_of(&self, instance: &Instance) -> &[NodeName] {
-        self.running.get(&instance.uuid.to_string()).map_or(&[], Vec::as_slice)
-    }
-
     /// The instance's status in a word.
     pub(crate) fn status(&self, cluster: &Cluster, instance: &Instance) -> &'static str {
         let offline = cluster.nodes.get(&instance.primary).is_some_and(|node| node.offline);
+        let said = self.guests.get(&instance.uuid.to_string()).map_or(&[][..], Vec::as_slice);
+        let on_primary = said.iter().find(|(node, _)| *node == instance.primary);
+        let elsewhere = said.iter().any(|(node, seen)| {
+            *node != instance.primary && matches!(seen, GuestSeen::Running | GuestSeen::Paused)
+        });
         let seen = Seen {
-            primary: &instance.primary,
             primary_offline: offline,
             primary_known: self.known.contains(&instance.primary),
-            running_on: self.nodes_of(instance),
+            on_primary: on_primary.map_or(GuestSeen::Absent, |(_, seen)| *seen),
+            elsewhere,
         };
         instance_status(instance.up, seen)
+    }
+}
+
+fn guest_seen(state: v1::RunState) -> GuestSeen {
+    match state {
+        v1::RunState::Running => GuestSeen::Running,
+        v1::RunState::Paused => GuestSeen::Paused,
+        v1::RunState::ShutDown => GuestSeen::ShutDown,
+        v1::RunState::Crashed => GuestSeen::Crashed,
+        v1::RunState::Stopped | v1::RunState::Unspecified => GuestSeen::Absent,
     }
 }
 

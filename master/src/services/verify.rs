@@ -255,6 +255,11 @@ fn instance_findings(master: &Master, cluster: &Cluster, findings: &mut Findings
         match status {
             "running" | "ADMIN_down" => {}
             "ERROR_nodeoffline" if !instance.up => {}
+            // Somebody in the guest did that on purpose, or it goes on by itself.
+            "USER_down" | "paused" => {
+                let text = format!("is {status} on {}; wanted up", instance.primary);
+                findings.warning("instance", &instance.name, "EINSTANCESTATE", text);
+            }
             _ => {
                 let wanted = if instance.up { "up" } else { "down" };
                 let text = format!("is {status} on {}; wanted {wanted}", instance.primary);

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use muster_core::{
     edit::Touched,
     hooks::HookPolicy,
+    hypervisor::HypervisorParams,
     model::{CleanupId, Cluster},
     names::{ClusterName, NodeName},
 };
@@ -40,6 +41,11 @@ struct Globals {
     serial: u64,
     master: NodeName,
     hooks: HookPolicy,
+    // Absent in records that were written before there were any.
+    #[serde(default)]
+    hypervisor: HypervisorParams,
+    #[serde(default)]
+    fence_command: Option<String>,
 }
 
 /// The records that a commit writes and deletes: those of what was touched, and the cluster-wide ones, since each
@@ -104,6 +110,8 @@ fn encode_globals(cluster: &Cluster) -> String {
         serial: cluster.serial,
         master: cluster.master.clone(),
         hooks: cluster.hooks.clone(),
+        hypervisor: cluster.hypervisor.clone(),
+        fence_command: cluster.fence_command.clone(),
     })
 }
 
@@ -116,13 +124,16 @@ pub fn cluster_from(records: &Records) -> Result<Option<Cluster>, ClusterRecordE
             None => Ok(None),
         };
     };
-    let Globals { uuid, name, serial, master, hooks } = decode(keys::CLUSTER, globals)?;
+    let globals: Globals = decode(keys::CLUSTER, globals)?;
+    let Globals { uuid, name, serial, master, hooks, hypervisor, fence_command } = globals;
     Ok(Some(Cluster {
         uuid,
         name,
         serial,
         master,
         hooks,
+        hypervisor,
+        fence_command,
         nodes: objects(records, keys::NODE, |node: &muster_core::model::Node| {
             (keys::node(&node.name), node.name.clone())
         })?,
@@ -176,4 +187,29 @@ fn cleanups(
         found.insert(id, decode(key, text)?);
     }
     Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The record as it was before clusters had parameters of guests.
+    #[derive(Serialize)]
+    struct OlderGlobals {
+        uuid: Uuid,
+        name: &'static str,
+        serial: u64,
+        master: &'static str,
+        hooks: HookPolicy,
+    }
+
+    #[test]
+    fn a_record_without_parameters_of_guests_opens_with_the_first_ones() {
+        let hooks = HookPolicy::default();
+        let older = OlderGlobals { uuid: Uuid::nil(), name: "dev", serial: 7, master: "node1", hooks };
+        let records = Records::from([(keys::CLUSTER.to_owned(), encode(&older))]);
+        let cluster = cluster_from(&records).unwrap().unwrap();
+        assert_eq!((cluster.serial, cluster.fence_command), (7, None));
+        assert_eq!(cluster.hypervisor, HypervisorParams::default());
+    }
 }

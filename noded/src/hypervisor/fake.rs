@@ -15,7 +15,7 @@ use muster_proto::transport::{FileError, MODE_PRIVATE, write_atomic};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::{GuestReport, GuestSpec, Hypervisor, HypervisorError};
+use super::{Consoles, GuestReport, GuestSpec, Hypervisor, HypervisorError, RunState};
 use crate::{
     cancel::Cancel,
     storage::{DiskStore, file_uuid, names, sync_dir},
@@ -117,27 +117,41 @@ impl Hypervisor for Fake {
         }
     }
 
+    fn reboot(&self, instance: Uuid, limit: Duration, cancel: &Cancel) -> Result<(), HypervisorError> {
+        match self.read(&self.path(instance))? {
+            Some(Kept { state: KeptState::Running, shutdown_ms, .. }) => {
+                let needed = Duration::from_millis(shutdown_ms).min(limit);
+                cancel.wait(needed).map_err(|_| HypervisorError::Cancelled(instance))
+            }
+            Some(Kept { state: KeptState::Stopped, .. }) | None => Err(HypervisorError::NotRunning(instance)),
+        }
+    }
+
     fn states(&self) -> Result<Vec<GuestReport>, HypervisorError> {
         let mut guests = Vec::new();
         for name in names(&self.folder).map_err(|source| file_error("list", &self.folder, source))? {
             let Some(instance) = name.strip_suffix(".json").and_then(file_uuid) else { continue };
             // One that was stopped since the listing is gone.
             let Some(kept) = self.read(&self.path(instance))? else { continue };
-            let running = kept.state == KeptState::Running;
-            guests.push(GuestReport { instance, running, memory_mib: kept.memory_mib, vcpus: kept.vcpus });
+            let state = match kept.state {
+                KeptState::Running => RunState::Running,
+                KeptState::Stopped => RunState::Stopped,
+            };
+            guests.push(GuestReport { instance, state, memory_mib: kept.memory_mib, vcpus: kept.vcpus });
         }
         guests.sort_by_key(|guest| guest.instance);
         Ok(guests)
+    }
+
+    fn consoles(&self) -> Option<&dyn Consoles> {
+        None
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        hypervisor::{HypervisorKind, hypervisor},
-        storage::{StorageKind, disk_store},
-    };
+    use crate::storage::{StorageKind, disk_store};
 
     struct Bench {
         folder: tempfile::TempDir,
@@ -158,6 +172,9 @@ mod tests {
                 ip: None,
                 mac: "aa:00:00:00:00:01".to_owned(),
                 os: "none".to_owned(),
+                boot: None,
+                accel: None,
+                nic: muster_core::hypervisor::NicMode::User,
             };
             disks.create(guest.disks[0], 1).unwrap();
             Self { folder, disks, guest }
@@ -165,7 +182,7 @@ mod tests {
 
         /// A hypervisor as a newly started daemon makes it.
         fn hypervisor(&self) -> Arc<dyn Hypervisor> {
-            hypervisor(HypervisorKind::Fake, self.folder.path(), self.disks.clone()).unwrap()
+            Arc::new(Fake::open(self.folder.path().join("guests"), self.disks.clone()).unwrap())
         }
     }
 
@@ -173,16 +190,19 @@ mod tests {
     fn each_call_may_come_twice() {
         let bench = Bench::new();
         let fake = bench.hypervisor();
-        let running =
-            GuestReport { instance: bench.guest.instance, running: true, memory_mib: 512, vcpus: 2 };
+        let (instance, state) = (bench.guest.instance, RunState::Running);
+        let running = GuestReport { instance, state, memory_mib: 512, vcpus: 2 };
         for _ in 0..2 {
             fake.start(&bench.guest, &Cancel::default()).unwrap();
             assert_eq!(fake.states().unwrap(), vec![running.clone()]);
         }
+        fake.reboot(instance, Duration::ZERO, &Cancel::default()).unwrap();
         for _ in 0..2 {
             fake.stop(bench.guest.instance, Duration::ZERO, &Cancel::default()).unwrap();
             assert_eq!(fake.states().unwrap(), vec![]);
         }
+        let refused = fake.reboot(instance, Duration::ZERO, &Cancel::default());
+        assert!(matches!(refused, Err(HypervisorError::NotRunning(of)) if of == instance));
     }
 
     #[test]
@@ -208,9 +228,9 @@ mod tests {
         fake.start(&bench.guest, &Cancel::default()).unwrap();
         let path = bench.folder.path().join(format!("guests/{}.json", bench.guest.instance));
         fs::write(&path, fs::read_to_string(&path).unwrap().replace("running", "stopped")).unwrap();
-        assert!(!fake.states().unwrap()[0].running);
+        assert_eq!(fake.states().unwrap()[0].state, RunState::Stopped);
         fake.start(&bench.guest, &Cancel::default()).unwrap();
-        assert!(fake.states().unwrap()[0].running);
+        assert!(fake.states().unwrap()[0].is_up());
         fs::write(&path, "{").unwrap();
         assert!(matches!(fake.states(), Err(HypervisorError::Damaged { .. })));
     }
@@ -231,7 +251,7 @@ mod tests {
         });
         cancel.cancel();
         assert!(matches!(stopping.join().unwrap(), Err(HypervisorError::Cancelled(of)) if of == instance));
-        assert!(fake.states().unwrap()[0].running);
+        assert!(fake.states().unwrap()[0].is_up());
         fake.stop(instance, Duration::from_millis(2), &Cancel::default()).unwrap();
         assert_eq!(fake.states().unwrap(), vec![]);
     }

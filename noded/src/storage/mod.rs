@@ -44,6 +44,14 @@ pub enum StorageError {
         /// The size asked for.
         size_mib: u64,
     },
+    /// The part of a disk that would be cut off is not empty.
+    #[error("disk {disk} holds data beyond {size_mib} MiB")]
+    HoldsData {
+        /// The disk.
+        disk: Uuid,
+        /// The size asked for.
+        size_mib: u64,
+    },
     /// No disk of this uuid is here.
     #[error("disk {0} is not on this node")]
     NoDisk(Uuid),
@@ -133,6 +141,10 @@ pub trait DiskStore: Send + Sync {
     /// On failure nothing but what [`DiskStore::remove`] removes is left behind.
     fn create(&self, disk: Uuid, size_mib: u64) -> Result<(), StorageError>;
 
+    /// Gives a disk another size; one that has it is fine (a repeated call). Nothing uses the disk, and what would be cut
+    /// off holds no data, else it is refused. On failure the disk has one of the two sizes.
+    fn resize(&self, disk: Uuid, size_mib: u64) -> Result<(), StorageError>;
+
     /// Removes a disk and what a broken-off [`DiskStore::create`] left; one that is gone is fine.
     fn remove(&self, disk: Uuid) -> Result<(), StorageError>;
 
@@ -144,6 +156,9 @@ pub trait DiskStore: Send + Sync {
 
     /// Opens a disk's content for reading and writing; the caller must keep its length.
     fn open_write(&self, disk: Uuid) -> Result<File, StorageError>;
+
+    /// The file that holds a disk's content, for programs.
+    fn path(&self, disk: Uuid) -> Result<PathBuf, StorageError>;
 
     /// The directory whose filesystem holds the disks, for its free space.
     fn place(&self) -> &Path;

@@ -21,6 +21,9 @@ fn guest_start() -> Call {
         ip: None,
         mac: "aa:00:00:00:00:01".to_owned(),
         os: "none".to_owned(),
+        hypervisor: "fake".to_owned(),
+        accel: "auto".to_owned(),
+        nic: "user".to_owned(),
     };
     Call::GuestStart(GuestStart { guest: Some(guest), force: false })
 }

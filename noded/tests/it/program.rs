@@ -62,6 +62,11 @@ impl Program {
         self.child.take().expect("it runs")
     }
 
+    /// The number of the daemon's process.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.as_ref().expect("it runs").id()
+    }
+
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
@@ -142,6 +147,11 @@ pub(crate) fn uuid(number: u128) -> String {
 
 /// Asks again until there is an answer.
 pub(crate) async fn wait_for<T>(ask: impl AsyncFn() -> Option<T>) -> T {
+    wait_within(LIMIT, ask).await
+}
+
+/// The same, with another limit.
+pub(crate) async fn wait_within<T>(limit: Duration, ask: impl AsyncFn() -> Option<T>) -> T {
     let asking = async {
         loop {
             if let Some(answer) = ask().await {
@@ -150,7 +160,7 @@ pub(crate) async fn wait_for<T>(ask: impl AsyncFn() -> Option<T>) -> T {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
-    tokio::time::timeout(LIMIT, asking).await.expect("what the test waits for comes")
+    tokio::time::timeout(limit, asking).await.expect("what the test waits for comes")
 }
 
 /// The names in a directory, in order.

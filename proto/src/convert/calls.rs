@@ -2,6 +2,7 @@
 
 use muster_core::{
     calls::{CallAnswer, Guest, Image, NodeCall, Output},
+    hypervisor::HypervisorParams,
     model::DiskName,
 };
 
@@ -24,6 +25,9 @@ impl From<Guest> for v1::Guest {
             ip: guest.ip.map(|ip| ip.to_string()),
             mac: guest.mac,
             os: guest.os.into(),
+            hypervisor: guest.hypervisor.kind.as_str().to_owned(),
+            accel: guest.hypervisor.accel.as_str().to_owned(),
+            nic: guest.hypervisor.nic.to_text(),
         }
     }
 }
@@ -45,6 +49,11 @@ impl TryFrom<v1::Guest> for Guest {
             ip: wire.ip.map(|ip| fields::ip("guest.ip", &ip)).transpose()?,
             mac: fields::text("guest.mac", wire.mac, 17, "aa:bb:cc:dd:ee:ff is expected")?,
             os: fields::os("guest.os", &wire.os)?,
+            hypervisor: HypervisorParams {
+                kind: fields::hypervisor("guest.hypervisor", &wire.hypervisor)?,
+                accel: fields::accel("guest.accel", &wire.accel)?,
+                nic: fields::nic("guest.nic", &wire.nic)?,
+            },
         })
     }
 }
@@ -65,6 +74,20 @@ impl From<NodeCall> for v1::NodeCall {
                 name: name.into(),
                 timeout_ms,
             }),
+            NodeCall::GuestReboot { instance, name, timeout_ms } => Wire::GuestReboot(v1::GuestReboot {
+                instance_uuid: instance.to_string(),
+                name: name.into(),
+                timeout_ms,
+            }),
+            NodeCall::OsCreate { guest, reinstall } => {
+                Wire::OsCreate(v1::OsCreate { guest: Some(guest.into()), reinstall })
+            }
+            NodeCall::OsRename { guest, old_name } => {
+                Wire::OsRename(v1::OsRename { guest: Some(guest.into()), old_name: old_name.into() })
+            }
+            NodeCall::DiskResize { disk, size_mib } => {
+                Wire::DiskResize(v1::DiskResize { disk_uuid: disk.to_string(), size_mib })
+            }
             NodeCall::ExportStage { export } => {
                 Wire::ExportStage(v1::ExportStage { export_uuid: export.to_string() })
             }
@@ -98,6 +121,22 @@ impl TryFrom<v1::NodeCall> for NodeCall {
                 name: fields::instance("name", &w.name)?,
                 timeout_ms: w.timeout_ms,
             },
+            Wire::GuestReboot(w) => NodeCall::GuestReboot {
+                instance: fields::uuid("instance_uuid", &w.instance_uuid)?,
+                name: fields::instance("name", &w.name)?,
+                timeout_ms: w.timeout_ms,
+            },
+            Wire::OsCreate(w) => NodeCall::OsCreate {
+                guest: w.guest.ok_or(WireError::Missing { field: "guest" })?.try_into()?,
+                reinstall: w.reinstall,
+            },
+            Wire::OsRename(w) => NodeCall::OsRename {
+                guest: w.guest.ok_or(WireError::Missing { field: "guest" })?.try_into()?,
+                old_name: fields::instance("old_name", &w.old_name)?,
+            },
+            Wire::DiskResize(w) => {
+                NodeCall::DiskResize { disk: fields::uuid("disk_uuid", &w.disk_uuid)?, size_mib: w.size_mib }
+            }
             Wire::ExportStage(w) => {
                 NodeCall::ExportStage { export: fields::uuid("export_uuid", &w.export_uuid)? }
             }
@@ -223,7 +262,7 @@ mod tests {
                 Call::Master(_) => {}
             }
         }
-        assert_eq!(kinds.len(), 7, "the examples hold every kind: {kinds:?}");
+        assert_eq!(kinds.len(), 11, "the examples hold every kind: {kinds:?}");
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::{error::Error, net::IpAddr};
 
 use muster_core::{
+    hypervisor::{Accel, HypervisorKind, NicMode},
     model::DiskName,
     names::{ClientName, ClusterName, InstanceName, NameError, NodeName, OsName},
 };
@@ -47,6 +48,23 @@ impl WireError {
     pub(crate) fn wrong(field: &'static str, value: &str, right: &'static str) -> Self {
         WireError::Wrong { field, value: value.chars().take(VALUE_CHARS_MAX).collect(), right }
     }
+}
+
+/// Reads a hypervisor's name.
+pub(crate) fn hypervisor(field: &'static str, text: &str) -> Result<HypervisorKind, WireError> {
+    HypervisorKind::parse(text).ok_or_else(|| WireError::wrong(field, text, "fake or qemu is expected"))
+}
+
+/// Reads who computes.
+pub(crate) fn accel(field: &'static str, text: &str) -> Result<Accel, WireError> {
+    Accel::parse(text).ok_or_else(|| WireError::wrong(field, text, "auto, kvm or tcg is expected"))
+}
+
+/// Reads how a network card is connected.
+pub(crate) fn nic(field: &'static str, text: &str) -> Result<NicMode, WireError> {
+    let right =
+        "none, user or bridge:NAME is expected, the name of at most 15 letters, digits, dots and hyphens";
+    NicMode::parse(text).ok_or_else(|| WireError::wrong(field, text, right))
 }
 
 impl From<WireError> for tonic::Status {

@@ -5,13 +5,15 @@ use std::collections::BTreeSet;
 use muster_core::{
     engine::{DEPENDS_MAX, Dependency, Ending, Priority},
     hooks::{ExitCodes, OnError, OnTimeout, OnUnreachable},
+    hypervisor::HypervisorKind,
     model::{ClientRole, DiskTemplate},
     names::NodeName,
     ops::{
         BackupExport, CertificatesRenew, ClientCertificateRevoke, ClientCertificateSign, ClusterDestroy,
-        ClusterInit, ClusterModify, DisksReplace, ImportSource, InstanceAdd, InstanceFailover,
-        InstanceModify, InstanceRemove, InstanceShutdown, InstanceStart, IpChange, JobRepair, MasterFailover,
-        MirrorAdd, MirrorRemove, NodeAdd, NodeModify, NodeRemove, OnErrorChange, Op,
+        ClusterInit, ClusterModify, DiskGrow, DisksReplace, ImportSource, InstanceAdd, InstanceFailover,
+        InstanceModify, InstanceReboot, InstanceReinstall, InstanceRemove, InstanceRename, InstanceShutdown,
+        InstanceStart, IpChange, JobRepair, MasterFailover, MirrorAdd, MirrorRemove, NodeAdd, NodeModify,
+        NodeRemove, OnErrorChange, Op, RebootKind,
     },
 };
 
@@ -116,7 +118,13 @@ impl From<&Dependency> for v1::Dependency {
 pub fn operation_from_wire(wire: v1::Operation, local: &NodeName) -> Result<Op, WireError> {
     use v1::operation::Operation as Wire;
     Ok(match wire.operation.ok_or(WireError::Missing { field: "operation" })? {
-        Wire::ClusterInit(w) => Op::ClusterInit(ClusterInit { name: fields::cluster("name", &w.name)? }),
+        Wire::ClusterInit(w) => Op::ClusterInit(ClusterInit {
+            name: fields::cluster("name", &w.name)?,
+            hypervisor: match w.hypervisor.as_str() {
+                "" => HypervisorKind::Qemu,
+                name => fields::hypervisor("hypervisor", name)?,
+            },
+        }),
         Wire::MasterFailover(v1::MasterFailover {}) => {
             Op::MasterFailover(MasterFailover { new_master: local.clone() })
         }
@@ -172,7 +180,32 @@ pub fn operation_from_wire(wire: v1::Operation, local: &NodeName) -> Result<Op, 
             Op::ClientCertificateRevoke(ClientCertificateRevoke { name: fields::client("name", &w.name)? })
         }
         Wire::JobRepair(w) => Op::JobRepair(JobRepair { job: w.job }),
+        Wire::InstanceReboot(w) => Op::InstanceReboot(InstanceReboot {
+            instance: fields::instance("instance", &w.instance)?,
+            kind: reboot_kind(&w.kind)?,
+        }),
+        Wire::InstanceReinstall(w) => Op::InstanceReinstall(InstanceReinstall {
+            instance: fields::instance("instance", &w.instance)?,
+            os: w.os.map(|os| fields::os("os", &os)).transpose()?,
+        }),
+        Wire::InstanceRename(w) => Op::InstanceRename(InstanceRename {
+            instance: fields::instance("instance", &w.instance)?,
+            new_name: fields::instance("new_name", &w.new_name)?,
+        }),
+        Wire::DiskGrow(w) => Op::DiskGrow(DiskGrow {
+            instance: fields::instance("instance", &w.instance)?,
+            disk: fields::disk("disk", &w.disk)?,
+            by_mib: w.by_mib,
+        }),
     })
+}
+
+fn reboot_kind(text: &str) -> Result<RebootKind, WireError> {
+    match text {
+        "" => Ok(RebootKind::Soft),
+        word => RebootKind::parse(word)
+            .ok_or_else(|| WireError::wrong("kind", word, "soft, hard or full is expected")),
+    }
 }
 
 fn optional_ip(field: &'static str, text: Option<&String>) -> Result<Option<std::net::IpAddr>, WireError> {
@@ -288,7 +321,17 @@ fn cluster_modify(wire: v1::ClusterModify) -> Result<ClusterModify, WireError> {
         Err(_) => return Err(unknown("hooks.timeout", hooks.timeout)),
     };
     let (master_required, timeout_max_ms) = (hooks.master_required, hooks.timeout_max_ms);
-    Ok(ClusterModify { exit_codes, on_error, unreachable, timeout, master_required, timeout_max_ms })
+    Ok(ClusterModify {
+        exit_codes,
+        on_error,
+        unreachable,
+        timeout,
+        master_required,
+        timeout_max_ms,
+        accel: wire.accel.map(|accel| fields::accel("accel", &accel)).transpose()?,
+        nic: wire.nic.map(|nic| fields::nic("nic", &nic)).transpose()?,
+        fence_command: wire.fence_command,
+    })
 }
 
 fn client_certificate_sign(wire: &v1::ClientCertificateSign) -> Result<ClientCertificateSign, WireError> {
@@ -314,7 +357,10 @@ impl From<Op> for v1::Operation {
 fn operation_to_wire(op: Op) -> v1::operation::Operation {
     use v1::operation::Operation as Wire;
     match op {
-        Op::ClusterInit(op) => Wire::ClusterInit(v1::ClusterInit { name: op.name.into() }),
+        Op::ClusterInit(op) => Wire::ClusterInit(v1::ClusterInit {
+            name: op.name.into(),
+            hypervisor: op.hypervisor.as_str().to_owned(),
+        }),
         Op::MasterFailover(_) => Wire::MasterFailover(v1::MasterFailover {}),
         Op::NodeAdd(op) => Wire::NodeAdd(v1::NodeAdd {
             name: op.name.into(),
@@ -374,6 +420,23 @@ fn operation_to_wire(op: Op) -> v1::operation::Operation {
             Wire::ClientCertificateRevoke(v1::ClientCertificateRevoke { name: op.name.into() })
         }
         Op::JobRepair(op) => Wire::JobRepair(v1::JobRepair { job: op.job }),
+        Op::InstanceReboot(op) => Wire::InstanceReboot(v1::InstanceReboot {
+            instance: op.instance.into(),
+            kind: op.kind.as_str().to_owned(),
+        }),
+        Op::InstanceReinstall(op) => Wire::InstanceReinstall(v1::InstanceReinstall {
+            instance: op.instance.into(),
+            os: op.os.map(Into::into),
+        }),
+        Op::InstanceRename(op) => Wire::InstanceRename(v1::InstanceRename {
+            instance: op.instance.into(),
+            new_name: op.new_name.into(),
+        }),
+        Op::DiskGrow(op) => Wire::DiskGrow(v1::DiskGrow {
+            instance: op.instance.into(),
+            disk: op.disk.as_str().to_owned(),
+            by_mib: op.by_mib,
+        }),
     }
 }
 
@@ -439,7 +502,13 @@ impl From<ClusterModify> for v1::ClusterModify {
             master_required: op.master_required,
             timeout_max_ms: op.timeout_max_ms,
         };
-        v1::ClusterModify { hooks: Some(hooks), on_error_default }
+        v1::ClusterModify {
+            hooks: Some(hooks),
+            on_error_default,
+            accel: op.accel.map(|accel| accel.as_str().to_owned()),
+            nic: op.nic.map(|nic| nic.to_text()),
+            fence_command: op.fence_command,
+        }
     }
 }
 
@@ -454,130 +523,4 @@ impl From<ClientCertificateSign> for v1::ClientCertificateSign {
 }
 
 #[cfg(test)]
-mod tests {
-    use muster_core::ops::all_examples;
-    use v1::operation::Operation as Wire;
-
-    use super::*;
-
-    fn local() -> NodeName {
-        NodeName::parse("node2").unwrap()
-    }
-
-    #[test]
-    fn every_operation_survives_the_wire() {
-        for (_, _, op) in all_examples() {
-            let wire = v1::Operation::from(op.clone());
-            assert_eq!(operation_from_wire(wire, &local()), Ok(op));
-        }
-    }
-
-    fn add() -> v1::InstanceAdd {
-        v1::InstanceAdd {
-            name: "web1".to_owned(),
-            primary: "node1".to_owned(),
-            disk_template: "file".to_owned(),
-            os: "none".to_owned(),
-            ..v1::InstanceAdd::default()
-        }
-    }
-
-    fn check(wire: Wire, expected: &str) {
-        let error = operation_from_wire(v1::Operation { operation: Some(wire) }, &local()).unwrap_err();
-        let status = tonic::Status::from(error);
-        assert!(status.message().contains(expected), "{:?} does not hold {expected:?}", status.message());
-        assert!(status.message().len() < 500, "too long: {}", status.message().len());
-    }
-
-    #[test]
-    fn bad_input_is_named() {
-        let missing = operation_from_wire(v1::Operation { operation: None }, &local());
-        assert_eq!(missing, Err(WireError::Missing { field: "operation" }));
-        let long = "a".repeat(1_000_000);
-        check(Wire::InstanceAdd(v1::InstanceAdd { name: String::new(), ..add() }), "name is missing");
-        check(Wire::InstanceAdd(v1::InstanceAdd { name: long, ..add() }), "longer than 253");
-        check(
-            Wire::InstanceAdd(v1::InstanceAdd { name: "a\0".into(), ..add() }),
-            "name is wrong: instance name \"a\\0\"",
-        );
-        check(Wire::InstanceAdd(v1::InstanceAdd { primary: "Node1".into(), ..add() }), "primary is wrong");
-        check(
-            Wire::InstanceAdd(v1::InstanceAdd { secondary: Some(String::new()), ..add() }),
-            "secondary is missing",
-        );
-        check(
-            Wire::InstanceAdd(v1::InstanceAdd { disk_template: "lvm".into(), ..add() }),
-            "\"lvm\": diskless, file or",
-        );
-        check(
-            Wire::InstanceAdd(v1::InstanceAdd { ip: Some("10.0.0".into()), ..add() }),
-            "ip is wrong: \"10.0.0\"",
-        );
-        check(Wire::InstanceAdd(v1::InstanceAdd { os: "../x".into(), ..add() }), "os is wrong");
-        let source = Some(v1::ImportSource { node: "node1".into(), export: "../x".into() });
-        check(Wire::InstanceAdd(v1::InstanceAdd { source, ..add() }), "source.export is wrong");
-        let mirror = v1::MirrorAdd { instance: "a".into(), disk: "sdc".into(), node: "b".into() };
-        check(Wire::MirrorAdd(mirror), "disk is wrong: \"sdc\": sda or sdb");
-        let sign = |role: &str, csr_der: Vec<u8>| {
-            Wire::ClientCertificateSign(v1::ClientCertificateSign {
-                name: "ci".into(),
-                role: role.into(),
-                csr_der,
-            })
-        };
-        check(sign("root", vec![0]), "role is wrong: \"root\": reader, operator or admin");
-        check(sign("admin", Vec::new()), "csr_der is missing");
-        check(sign("admin", vec![0; 20_000]), "csr_der is wrong: \"20000 bytes\"");
-        let hooks = Some(v1::HookPolicy { on_error: v1::OnError::Stop.into(), ..v1::HookPolicy::default() });
-        check(Wire::ClusterModify(v1::ClusterModify { hooks, on_error_default: true }), "give one of both");
-        let hooks = Some(v1::HookPolicy { exit_codes: 7, ..v1::HookPolicy::default() });
-        check(
-            Wire::ClusterModify(v1::ClusterModify { hooks, on_error_default: false }),
-            "hooks.exit_codes is wrong: \"7\"",
-        );
-    }
-
-    #[test]
-    fn a_reason_is_bounded_and_holds_no_nul() {
-        let request = |reason: &str, request_id: &str| v1::SubmitRequest {
-            operation: Some(v1::Operation { operation: Some(Wire::InstanceAdd(add())) }),
-            reason: reason.to_owned(),
-            dry_run: true,
-            request_id: request_id.to_owned(),
-            ..v1::SubmitRequest::default()
-        };
-        let good = submit(request(&"ä".repeat(512), ""), &local()).unwrap();
-        assert!(good.dry_run && good.reason.len() == 1024);
-        assert!(submit(request(&"ä".repeat(513), ""), &local()).is_err());
-        assert!(submit(request("a\0b", ""), &local()).is_err());
-        assert!(submit(request("", &"x".repeat(129)), &local()).is_err());
-    }
-
-    #[test]
-    fn priorities_and_dependencies_are_bounded() {
-        let request = |priority, depends| v1::SubmitRequest {
-            operation: Some(v1::Operation { operation: Some(Wire::InstanceAdd(add())) }),
-            priority,
-            depends,
-            ..v1::SubmitRequest::default()
-        };
-        let on = |endings| v1::Dependency { job: 7, endings };
-        let good = submit(request(-20, vec![on(Vec::new())]), &local()).unwrap();
-        assert_eq!(good.depends[0].endings, BTreeSet::from([Ending::Success]));
-        assert_eq!(good.priority, Priority::FIRST);
-        let error = submit(request(20, Vec::new()), &local()).unwrap_err().to_string();
-        assert!(error.contains("priority") && error.contains("\"20\""), "{error}");
-        assert!(submit(request(0, vec![on(vec![9])]), &local()).is_err());
-        assert!(submit(request(0, vec![on(Vec::new()); 101]), &local()).is_err());
-    }
-
-    #[test]
-    fn other_names_of_the_mirror_template_mean_mirror() {
-        for name in ["mirror", "remote_raid1", "drbd"] {
-            let wire = Wire::InstanceAdd(v1::InstanceAdd { disk_template: name.to_owned(), ..add() });
-            let op = operation_from_wire(v1::Operation { operation: Some(wire) }, &local()).unwrap();
-            let Op::InstanceAdd(op) = op else { panic!("{op:?}") };
-            assert_eq!(op.template, DiskTemplate::Mirror);
-        }
-    }
-}
+mod tests;

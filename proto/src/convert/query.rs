@@ -20,6 +20,10 @@ pub fn cluster_info(cluster: &Cluster) -> v1::ClusterInfo {
         nodes: u32::try_from(cluster.nodes.len()).unwrap_or(u32::MAX),
         instances: u32::try_from(cluster.instances.len()).unwrap_or(u32::MAX),
         clients: cluster.clients.values().map(client_info).collect(),
+        hypervisor: cluster.hypervisor.kind.as_str().to_owned(),
+        accel: cluster.hypervisor.accel.as_str().to_owned(),
+        nic: cluster.hypervisor.nic.to_text(),
+        fence_command: cluster.fence_command.clone(),
         ..v1::ClusterInfo::default()
     }
 }

@@ -184,6 +184,8 @@ pub const METHODS: &[(&str, Roles)] = &[
     ("/muster.v1.QueryService/ListExports", Roles::READER),
     ("/muster.v1.QueryService/ListNodeHooks", Roles::READER),
     ("/muster.v1.QueryService/Verify", Roles::READER),
+    ("/muster.v1.QueryService/ListNodeOses", Roles::READER),
+    ("/muster.v1.QueryService/InstanceConsole", Roles::OPERATOR),
     ("/muster.v1.BackupService/Backup", Roles::ADMIN),
     // Master daemon, for another node's master daemon that takes over the office.
     ("/muster.v1.MasterService/HandOver", Roles::NODE),
@@ -201,6 +203,8 @@ pub const METHODS: &[(&str, Roles)] = &[
     ("/muster.v1.NodeService/Execute", Roles::MASTER),
     ("/muster.v1.NodeService/ReadImage", Roles::MASTER),
     ("/muster.v1.NodeService/WriteImage", Roles::MASTER),
+    ("/muster.v1.NodeService/ListOses", Roles::MASTER),
+    ("/muster.v1.NodeService/Console", Roles::MASTER),
 ];
 
 /// Who may call the method with this path; `None` for what is no method.

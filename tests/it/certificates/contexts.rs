@@ -22,6 +22,7 @@ fn other_facts() -> v1::Facts {
 }
 
 /// Makes every call that a master makes to a node, each of which would do something.
+#[expect(clippy::too_many_lines, reason = "a few lines for each method, one after the other")]
 async fn every_call(channel: &Channel, context: &v1::CallContext) -> Vec<(&'static str, Result<(), Status>)> {
     let context = Some(context.clone());
     let image = || Some(v1::ImageRef { image: Some(v1::image_ref::Image::DiskUuid(DISK.to_owned())) });
@@ -82,6 +83,9 @@ async fn every_call(channel: &Channel, context: &v1::CallContext) -> Vec<(&'stat
         "NodeService/ReadImage",
         v1::ReadImageRequest { context: context.clone(), image: image(), job_id: 900 }
     );
+    ask!("NodeService/ListOses", v1::ListOsesRequest { context: context.clone() });
+    let start = v1::ConsoleStart { context: context.clone(), instance_uuid: DISK.to_owned() };
+    ask!("NodeService/Console", v1::ConsoleInput { input: Some(v1::console_input::Input::Start(start)) });
     let start = v1::WriteImageStart { context, image: image(), job_id: 900 };
     ask!(
         "NodeService/WriteImage",

@@ -26,7 +26,7 @@ const MASTERS: Callers = &["master"];
 const ROLES: Callers = ANYONE;
 
 /// All methods, and who may call them.
-const TABLE: [(&str, Callers); 37] = [
+const TABLE: [(&str, Callers); 41] = [
     ("/grpc.health.v1.Health/Check", PROBES),
     ("/grpc.health.v1.Health/Watch", PROBES),
     ("/grpc.reflection.v1.ServerReflection/ServerReflectionInfo", REFLECTION),
@@ -49,6 +49,8 @@ const TABLE: [(&str, Callers); 37] = [
     ("/muster.v1.QueryService/ListExports", READERS),
     ("/muster.v1.QueryService/ListNodeHooks", READERS),
     ("/muster.v1.QueryService/Verify", READERS),
+    ("/muster.v1.QueryService/ListNodeOses", READERS),
+    ("/muster.v1.QueryService/InstanceConsole", OPERATORS),
     ("/muster.v1.BackupService/Backup", ADMINS),
     ("/muster.v1.MasterService/HandOver", NODES),
     ("/muster.v1.MasterService/TakeBack", NODES),
@@ -64,6 +66,8 @@ const TABLE: [(&str, Callers); 37] = [
     ("/muster.v1.NodeService/Execute", MASTERS),
     ("/muster.v1.NodeService/ReadImage", MASTERS),
     ("/muster.v1.NodeService/WriteImage", MASTERS),
+    ("/muster.v1.NodeService/ListOses", MASTERS),
+    ("/muster.v1.NodeService/Console", MASTERS),
 ];
 
 /// What must become of a call.

@@ -131,9 +131,18 @@ fn choose(socket: &Path, random: &mut Random) -> Op {
     let node = (*random.pick(&NODES)).to_owned();
     match random.below(100) {
         0..22 => Op::InstanceAdd(add(random, instance)),
-        22..33 => Op::InstanceStart(v1::InstanceStart { instance, force: random.permille(100) }),
-        33..42 => Op::InstanceShutdown(v1::InstanceShutdown { instance, timeout_s: Some(1) }),
-        42..56 => Op::InstanceModify(v1::InstanceModify {
+        22..31 => Op::InstanceStart(v1::InstanceStart { instance, force: random.permille(100) }),
+        31..33 => {
+            let kind = (*random.pick(&["soft", "hard", "full"])).to_owned();
+            Op::InstanceReboot(v1::InstanceReboot { instance, kind })
+        }
+        33..40 => Op::InstanceShutdown(v1::InstanceShutdown { instance, timeout_s: Some(1) }),
+        40..42 => {
+            let new_name = (*random.pick(&NAMES)).to_owned();
+            Op::InstanceRename(v1::InstanceRename { instance, new_name })
+        }
+        42..44 => Op::DiskGrow(v1::DiskGrow { instance, disk: "sda".to_owned(), by_mib: 1 }),
+        44..56 => Op::InstanceModify(v1::InstanceModify {
             instance,
             memory_mib: Some(random.range(64, 512)),
             vcpus: random.permille(500).then(|| u32::try_from(random.range(1, 8)).unwrap()),

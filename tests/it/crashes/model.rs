@@ -69,6 +69,7 @@ pub(super) fn replay(mut config: Config, jobs: &[v1::Job]) -> Result<Config, Str
     Ok(config)
 }
 
+#[expect(clippy::too_many_lines, reason = "a few lines for each operation, side by side")]
 fn apply(config: &mut Config, op: &Op) -> Option<()> {
     match op {
         Op::InstanceAdd(add) => {
@@ -106,6 +107,20 @@ fn apply(config: &mut Config, op: &Op) -> Option<()> {
             instance.memory_mib = modify.memory_mib.unwrap_or(instance.memory_mib);
             instance.vcpus = modify.vcpus.unwrap_or(instance.vcpus);
             Some(())
+        }
+        Op::InstanceReboot(reboot) => config.instances.get(&reboot.instance)?.up.then_some(()),
+        Op::InstanceReinstall(reinstall) => {
+            let instance = config.instances.get(&reinstall.instance)?;
+            (!instance.up && !instance.copies.is_empty()).then_some(())
+        }
+        Op::InstanceRename(rename) => {
+            let instance = config.instances.remove(&rename.instance)?;
+            let fresh = config.instances.insert(rename.new_name.clone(), instance).is_none();
+            fresh.then_some(())
+        }
+        Op::DiskGrow(grow) => {
+            let instance = config.instances.get(&grow.instance)?;
+            (!instance.up && instance.copies.contains_key(&grow.disk)).then_some(())
         }
         Op::InstanceFailover(failover) => failed_over(config.instances.get_mut(&failover.instance)?),
         Op::MirrorAdd(add) => {

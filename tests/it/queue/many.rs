@@ -17,7 +17,7 @@ const HOUR_MS: u64 = 3_600_000;
 async fn change(socket: &Path, client: u64) -> v1::Job {
     let channel = connect_unix(socket).await.unwrap();
     let hooks = v1::HookPolicy { timeout_max_ms: Some(HOUR_MS + client), ..v1::HookPolicy::default() };
-    let modify = v1::ClusterModify { hooks: Some(hooks), on_error_default: false };
+    let modify = v1::ClusterModify { hooks: Some(hooks), ..v1::ClusterModify::default() };
     let request = v1::SubmitRequest {
         operation: Some(v1::Operation { operation: Some(Operation::ClusterModify(modify)) }),
         request_id: format!("client-{client}"),

@@ -53,9 +53,6 @@ pub enum DevclusterError {
     /// No free addresses.
     #[error("no free 127.A.B.0/24 was found: {0} were tried")]
     NoAddresses(usize),
-    /// A hypervisor that is not there yet.
-    #[error("the hypervisor `qemu` is not available yet: use `--hypervisor fake`")]
-    NoQemu,
     /// A number out of its range.
     #[error("{what} must be {from} to {to}, not {got}")]
     Number {

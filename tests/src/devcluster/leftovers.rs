@@ -1,7 +1,7 @@
 //! What a cluster's daemons may leave behind when they end: scripts, children of scripts, guests.
 //!
 //! They are known by their environment: what a daemon starts inherits its mark, and a hook script, whose environment is cleared,
-//! has a `GANETI_DATA_DIR` in the cluster's directory.
+//! has a `GANETI_DATA_DIR` in the cluster's directory. A guest's process is known by the files that its command line names.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -41,10 +41,21 @@ fn members(dir: &Path, spare: Option<Pid>) -> Vec<Pid> {
         .filter(|pid| *pid != own && Some(*pid) != spare)
         .filter(|pid| {
             // A process of another user can't be read, and is none of ours.
-            fs::read(format!("/proc/{}/environ", pid.as_raw_nonzero()))
-                .is_ok_and(|environ| environ.split(|byte| *byte == 0).any(|entry| belongs(entry, dir)))
+            let read = |name: &str| fs::read(format!("/proc/{}/{name}", pid.as_raw_nonzero()));
+            read("environ").is_ok_and(|text| text.split(|byte| *byte == 0).any(|entry| belongs(entry, dir)))
+                || read("cmdline").is_ok_and(|line| is_guest(&line, dir))
         })
         .collect()
+}
+
+/// Whether a command line is one of QEMU that names a file in the cluster's directory.
+fn is_guest(line: &[u8], dir: &Path) -> bool {
+    let mut words = line.split(|byte| *byte == 0);
+    let program = words.next().map(|program| Path::new(OsStr::from_bytes(program)));
+    let name = program.and_then(Path::file_name).unwrap_or_default();
+    let inside = [dir.as_os_str().as_bytes(), b"/"].concat();
+    name.as_bytes().starts_with(b"qemu-")
+        && words.any(|word| word.windows(inside.len()).any(|part| part == inside))
 }
 
 /// Whether an environment entry says that its process belongs to the cluster in `dir`.
@@ -57,6 +68,20 @@ fn belongs(entry: &[u8], dir: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_guest_is_known_by_the_files_that_it_has_open() {
+        let dir = Path::new("/tmp/c1");
+        for (line, expected) in [
+            ("/usr/bin/qemu-system-x86_64\0-blockdev\0driver=file,filename=/tmp/c1/node1/storage/d", true),
+            ("qemu-storage-daemon\0--blockdev\0filename=/tmp/c1/node1/storage/d", true),
+            ("/usr/bin/qemu-system-x86_64\0-blockdev\0driver=file,filename=/tmp/c10/node1/storage/d", false),
+            ("/usr/bin/less\0/tmp/c1/node1/log", false),
+            ("", false),
+        ] {
+            assert_eq!(is_guest(line.as_bytes(), dir), expected, "{line}");
+        }
+    }
 
     #[test]
     fn only_the_clusters_own_processes_are_taken_for_leftovers() {

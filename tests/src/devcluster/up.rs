@@ -14,6 +14,8 @@ use super::{address, down, env_file, holder, process, start};
 pub(super) struct Wanted {
     pub(super) nodes: u32,
     pub(super) masters: u32,
+    /// What runs instances.
+    pub(super) hypervisor: &'static str,
     /// Start the daemons and make no cluster.
     pub(super) bare: bool,
     /// The process with which the cluster ends.
@@ -58,7 +60,7 @@ fn make(layout: &Layout, record: &Record, wanted: Wanted) -> Result<(), Devclust
     for one in started? {
         start::wait(layout, one)?;
     }
-    if wanted.bare { Ok(()) } else { make_cluster(layout, record) }
+    if wanted.bare { Ok(()) } else { make_cluster(layout, record, wanted.hypervisor) }
 }
 
 /// A daemon's directories and its configuration file.
@@ -110,8 +112,8 @@ fn config_text(layout: &Layout, record: &Record, daemon: Daemon) -> String {
 }
 
 /// Initialises the cluster and adds all other nodes.
-fn make_cluster(layout: &Layout, record: &Record) -> Result<(), DevclusterError> {
-    gnt(layout, &["cluster", "init", "dev"])?;
+fn make_cluster(layout: &Layout, record: &Record, hypervisor: &str) -> Result<(), DevclusterError> {
+    gnt(layout, &["cluster", "init", "--hypervisor", hypervisor, "dev"])?;
     for number in 2..=record.nodes {
         let name = format!("node{number}");
         let token = gnt(layout, &["node", "token", "create"])?;

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use muster_core::{
     calls::{Call, NodeCall},
-    model::Cluster,
+    model::{Cluster, Node},
     names::NodeName,
 };
 use muster_master::store::cluster_from;
@@ -27,8 +27,23 @@ impl Simulation {
         }
         if let Some(cluster) = published {
             self.check_configuration(&cluster);
+            self.switch_marked_off(&cluster);
             self.see_offline(&cluster);
             self.seen = cluster;
+        }
+    }
+
+    /// Whoever has a node marked offline keeps it switched off until it is marked: where all healed while the job still
+    /// waited, and guests were started there since, that is made good here.
+    fn switch_marked_off(&mut self, cluster: &Cluster) {
+        let was_offline = |node: &Node| self.seen.nodes.get(&node.name).is_some_and(|seen| seen.offline);
+        let marked = cluster.nodes.values().filter(|node| node.offline && !was_offline(node));
+        let marked: Vec<_> = marked.map(|node| node_id(&node.name)).collect();
+        for node in marked {
+            if !self.nodes[node].fenced {
+                self.take_power(node);
+                self.give_power(node);
+            }
         }
     }
 
@@ -107,13 +122,13 @@ impl Simulation {
             found.exports.keys().copied().collect(),
             &named,
         )?;
-        named.extend(&self.guests_lost);
-        differ("guest", known.guests, found.guests.clone(), &named)?;
-        for (uuid, file) in &known.disks {
+        for (uuid, file) in known.disks.iter().filter(|(uuid, _)| !named.contains(uuid)) {
             if found.disks.get(uuid).is_some_and(|found| found.size_mib != file.size_mib) {
                 return Err(format!("{name}: file {uuid} has another size"));
             }
         }
+        named.extend(&self.guests_lost);
+        differ("guest", known.guests, found.guests.clone(), &named)?;
         let is_published = |uuid: &Uuid| found.exports.get(uuid).is_none_or(|directory| directory.published);
         match known.exports.keys().find(|uuid| !is_published(uuid)) {
             Some(uuid) => Err(format!("{name}: export {uuid} is not published")),
@@ -125,9 +140,13 @@ impl Simulation {
 /// What a call is about.
 fn subject(call: &NodeCall) -> Uuid {
     match call {
-        NodeCall::DiskCreate { disk, .. } | NodeCall::DiskRemove { disk } => *disk,
-        NodeCall::GuestStart { guest, .. } => guest.uuid,
-        NodeCall::GuestStop { instance, .. } => *instance,
+        NodeCall::DiskCreate { disk, .. }
+        | NodeCall::DiskRemove { disk }
+        | NodeCall::DiskResize { disk, .. } => *disk,
+        NodeCall::GuestStart { guest, .. }
+        | NodeCall::OsCreate { guest, .. }
+        | NodeCall::OsRename { guest, .. } => guest.uuid,
+        NodeCall::GuestStop { instance, .. } | NodeCall::GuestReboot { instance, .. } => *instance,
         NodeCall::ExportStage { export }
         | NodeCall::ExportPublish { export, .. }
         | NodeCall::ExportRemove { export } => *export,

@@ -84,6 +84,25 @@ impl Holdings {
                 self.guests.insert(guest.uuid);
             }
             NodeCall::GuestStop { instance, .. } => drop(self.guests.remove(instance)),
+            NodeCall::GuestReboot { instance, name, .. } => {
+                if !self.guests.contains(instance) {
+                    return Err(format!("{name} does not run"));
+                }
+            }
+            NodeCall::OsCreate { guest, .. } | NodeCall::OsRename { guest, .. } => {
+                if self.guests.contains(&guest.uuid) {
+                    return Err(format!("{} runs", guest.name));
+                }
+                if let Some((name, ..)) =
+                    guest.disks.iter().find(|(_, disk, _)| !self.disks.contains_key(disk))
+                {
+                    return Err(format!("{} has no file for {}", guest.name, name.as_str()));
+                }
+            }
+            NodeCall::DiskResize { disk, size_mib } => {
+                let file = self.disks.get_mut(disk).ok_or_else(|| format!("there is no disk {disk}"))?;
+                file.size_mib = *size_mib;
+            }
             NodeCall::ExportStage { export } => drop(self.exports.entry(*export).or_default()),
             NodeCall::ExportPublish { export, .. } => {
                 self.exports.get_mut(export).ok_or("the export is not staged")?.published = true;

@@ -4,12 +4,14 @@ use std::net::IpAddr;
 
 use muster_core::{
     hooks::{ExitCodes, OnTimeout, OnUnreachable},
+    hypervisor::Accel,
     model::{Cluster, DiskName, DiskTemplate, Instance, Node},
     names::{InstanceName, NodeName, OsName},
     ops::{
-        BackupExport, ClusterModify, DisksReplace, ImportSource, InstanceAdd, InstanceFailover,
-        InstanceModify, InstanceRemove, InstanceShutdown, InstanceStart, IpChange, MirrorAdd, MirrorRemove,
-        NodeAdd, NodeModify, NodeRemove, Op, PendingNode,
+        BackupExport, ClusterModify, DiskGrow, DisksReplace, ImportSource, InstanceAdd, InstanceFailover,
+        InstanceModify, InstanceReboot, InstanceReinstall, InstanceRemove, InstanceRename, InstanceShutdown,
+        InstanceStart, IpChange, MirrorAdd, MirrorRemove, NodeAdd, NodeModify, NodeRemove, Op, PendingNode,
+        RebootKind,
     },
 };
 
@@ -20,6 +22,10 @@ const NAMES: [&str; 5] = ["a1", "a2", "a3", "a4", "a5"];
 
 fn address(last: u64) -> IpAddr {
     IpAddr::from([198, 51, 100, u8::try_from(last).expect("below 256")])
+}
+
+fn os(name: &str) -> OsName {
+    OsName::parse(name).expect("this name is good")
 }
 
 impl Simulation {
@@ -49,9 +55,23 @@ impl Simulation {
         let instance = found.name.clone();
         let random = &mut self.context.random;
         match draw {
-            41..50 => Op::InstanceStart(InstanceStart { instance, force: random.permille(100) }),
-            50..58 => Op::InstanceShutdown(InstanceShutdown { instance, timeout_s: None }),
-            58..68 => {
+            41..48 => Op::InstanceStart(InstanceStart { instance, force: random.permille(100) }),
+            48..54 => Op::InstanceShutdown(InstanceShutdown { instance, timeout_s: None }),
+            54..57 => {
+                let kind = *random.pick(&[RebootKind::Soft, RebootKind::Hard, RebootKind::Full]);
+                Op::InstanceReboot(InstanceReboot { instance, kind })
+            }
+            57..60 => {
+                let new_name =
+                    InstanceName::parse(random.pick::<&str>(&NAMES)).expect("these names are good");
+                Op::InstanceRename(InstanceRename { instance, new_name })
+            }
+            60..63 => {
+                let disk = *random.pick(&[DiskName::Sda, DiskName::Sdb]);
+                Op::DiskGrow(DiskGrow { instance, disk, by_mib: 64 })
+            }
+            63..65 => Op::InstanceReinstall(InstanceReinstall { instance, os: Some(os("debian")) }),
+            65..72 => {
                 let ip = match random.below(4) {
                     0 => Some(IpChange::Clear),
                     1 => Some(IpChange::Set(address(random.range(1, 6)))),
@@ -60,16 +80,16 @@ impl Simulation {
                 let memory_mib = random.permille(700).then(|| random.range(64, 1024));
                 Op::InstanceModify(InstanceModify { instance, memory_mib, vcpus: None, ip })
             }
-            68..76 => {
+            72..78 => {
                 Op::InstanceFailover(InstanceFailover { instance, ignore_consistency: random.permille(700) })
             }
-            76..82 => Op::InstanceRemove(InstanceRemove { instance }),
-            82..87 => {
+            78..83 => Op::InstanceRemove(InstanceRemove { instance }),
+            83..88 => {
                 let disk = *random.pick(&[DiskName::Sda, DiskName::Sdb]);
                 let node = self.any_node(cluster);
                 Op::MirrorAdd(MirrorAdd { instance, disk, node })
             }
-            87..91 => {
+            88..91 => {
                 let disk = *random.pick(&[DiskName::Sda, DiskName::Sdb]);
                 let ids: Vec<u32> = found
                     .disk(disk)
@@ -123,7 +143,7 @@ impl Simulation {
             memory_mib: 128,
             vcpus: 1,
             ip: random.permille(400).then(|| address(random.range(1, 6))),
-            os: Some(OsName::parse("none").expect("this name is good")),
+            os: Some(os(random.pick::<&str>(&["none", "debian"]))),
             no_start: random.permille(300),
             source,
         }
@@ -131,7 +151,7 @@ impl Simulation {
 
     fn cluster_modify(&mut self) -> ClusterModify {
         let random = &mut self.context.random;
-        match random.below(4) {
+        match random.below(5) {
             0 => ClusterModify {
                 exit_codes: Some(*random.pick(&[ExitCodes::Strict, ExitCodes::Graded])),
                 ..ClusterModify::default()
@@ -142,6 +162,10 @@ impl Simulation {
             },
             2 => ClusterModify {
                 timeout: Some(*random.pick(&[OnTimeout::Allow, OnTimeout::Deny])),
+                ..ClusterModify::default()
+            },
+            3 => ClusterModify {
+                accel: Some(*random.pick(&[Accel::Auto, Accel::Tcg])),
                 ..ClusterModify::default()
             },
             _ => ClusterModify { master_required: Some(random.permille(500)), ..ClusterModify::default() },

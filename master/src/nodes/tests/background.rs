@@ -4,6 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use muster_core::{
     hooks::HookPolicy,
+    hypervisor::HypervisorParams,
     model::{Cluster, Node},
     names::ClusterName,
 };
@@ -39,6 +40,8 @@ fn cluster(serial: u64, nodes: Vec<Node>) -> Cluster {
         serial,
         master: name("node1"),
         hooks: HookPolicy::default(),
+        hypervisor: HypervisorParams::default(),
+        fence_command: None,
         nodes: nodes.into_iter().map(|node| (node.name.clone(), node)).collect(),
         instances: BTreeMap::new(),
         exports: BTreeMap::new(),

@@ -18,6 +18,7 @@ use muster_proto::{
     v1::{
         self,
         agent_service_server::{AgentService, AgentServiceServer},
+        console_input::Input,
         hook_service_server::{HookService, HookServiceServer},
         node_service_server::{NodeService, NodeServiceServer},
         run_hooks_event::Event,
@@ -329,6 +330,7 @@ impl HookService for TestNode {
 impl NodeService for TestNode {
     type ExecuteStream = Answers<v1::ExecuteEvent>;
     type ReadImageStream = Answers<v1::ImageChunk>;
+    type ConsoleStream = Answers<v1::ConsoleOutput>;
 
     async fn execute(
         &self,
@@ -371,5 +373,30 @@ impl NodeService for TestNode {
         self.written.lock().unwrap().push(taken.map(|()| chunks));
         taken.map_err(Status::invalid_argument)?;
         Ok(Response::new(v1::WriteImageResponse { bytes_written }))
+    }
+
+    async fn list_oses(
+        &self,
+        request: Request<v1::ListOsesRequest>,
+    ) -> Result<Response<v1::ListOsesResponse>, Status> {
+        self.note("list_oses", "list_oses".to_owned(), request.into_inner().context).await?;
+        Ok(Response::new(v1::ListOsesResponse::default()))
+    }
+
+    /// Says again what it hears, until the caller's side ends.
+    async fn console(
+        &self,
+        request: Request<Streaming<v1::ConsoleInput>>,
+    ) -> Result<Response<Self::ConsoleStream>, Status> {
+        let mut inputs = request.into_inner();
+        let Some(v1::ConsoleInput { input: Some(Input::Start(start)) }) = inputs.message().await? else {
+            return Err(Status::invalid_argument("the start is missing"));
+        };
+        self.note("console", format!("console {}", start.instance_uuid), start.context).await?;
+        let said = inputs.map(|input| match input?.input {
+            Some(Input::Data(data)) => Ok(v1::ConsoleOutput { data }),
+            Some(Input::Start(_)) | None => Err(Status::invalid_argument("no data")),
+        });
+        Ok(Response::new(said.boxed()))
     }
 }

@@ -3,6 +3,7 @@
 use std::{
     fs::{self, File, OpenOptions},
     io,
+    ops::ControlFlow,
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
 };
@@ -10,6 +11,7 @@ use std::{
 use uuid::Uuid;
 
 use super::super::{DiskReport, DiskStore, Listing, StorageError, file_uuid, names, sync_dir};
+use crate::image;
 
 /// Bytes in a MiB.
 const MIB: u64 = 1024 * 1024;
@@ -25,13 +27,29 @@ fn failed(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Storage
     move |source| StorageError::File { doing, path, source }
 }
 
+/// A disk's size in bytes.
+fn file_bytes(size_mib: u64) -> Result<u64, StorageError> {
+    let bytes = size_mib.checked_mul(MIB).filter(|bytes| i64::try_from(*bytes).is_ok());
+    bytes.ok_or(StorageError::TooLarge { size_mib })
+}
+
+/// Whether a file is empty from here on: a hole, or zeros.
+fn is_empty_from(file: &File, from: u64, length: u64) -> io::Result<bool> {
+    let mut empty = true;
+    image::read_data_from(file, from, length, |_, bytes| {
+        empty = bytes.iter().all(|byte| *byte == 0);
+        if empty { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    })?;
+    Ok(empty)
+}
+
 impl FileDisks {
     pub(in crate::storage) fn open(folder: &Path) -> Result<Self, StorageError> {
         fs::create_dir_all(folder).map_err(failed("make", folder))?;
         Ok(Self { folder: folder.to_owned() })
     }
 
-    fn path(&self, disk: Uuid) -> PathBuf {
+    fn file(&self, disk: Uuid) -> PathBuf {
         self.folder.join(format!("{disk}.raw"))
     }
 
@@ -40,7 +58,7 @@ impl FileDisks {
     }
 
     fn open_with(&self, disk: Uuid, options: &OpenOptions) -> Result<File, StorageError> {
-        let path = self.path(disk);
+        let path = self.file(disk);
         match options.open(&path) {
             Ok(file) => Ok(file),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Err(StorageError::NoDisk(disk)),
@@ -51,11 +69,8 @@ impl FileDisks {
 
 impl DiskStore for FileDisks {
     fn create(&self, disk: Uuid, size_mib: u64) -> Result<(), StorageError> {
-        let too_large = StorageError::TooLarge { size_mib };
-        let Some(bytes) = size_mib.checked_mul(MIB).filter(|bytes| i64::try_from(*bytes).is_ok()) else {
-            return Err(too_large);
-        };
-        let path = self.path(disk);
+        let bytes = file_bytes(size_mib)?;
+        let path = self.file(disk);
         match fs::metadata(&path) {
             Ok(metadata) if metadata.len() == bytes => return Ok(()),
             Ok(metadata) => return Err(StorageError::OtherSize { disk, bytes: metadata.len(), size_mib }),
@@ -71,8 +86,20 @@ impl DiskStore for FileDisks {
         sync_dir(&self.folder).map_err(failed("sync", &self.folder))
     }
 
+    fn resize(&self, disk: Uuid, size_mib: u64) -> Result<(), StorageError> {
+        let bytes = file_bytes(size_mib)?;
+        let path = self.file(disk);
+        let file = self.open_write(disk)?;
+        let is = file.metadata().map_err(failed("look at", &path))?.len();
+        if bytes < is && !is_empty_from(&file, bytes, is).map_err(failed("read", &path))? {
+            return Err(StorageError::HoldsData { disk, size_mib });
+        }
+        file.set_len(bytes).map_err(failed("size", &path))?;
+        file.sync_all().map_err(failed("sync", &path))
+    }
+
     fn remove(&self, disk: Uuid) -> Result<(), StorageError> {
-        for path in [self.path(disk), self.path_new(disk)] {
+        for path in [self.file(disk), self.path_new(disk)] {
             match fs::remove_file(&path) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => {
                     return Err(failed("remove", &path)(error));
@@ -114,6 +141,15 @@ impl DiskStore for FileDisks {
         self.open_with(disk, OpenOptions::new().read(true).write(true))
     }
 
+    fn path(&self, disk: Uuid) -> Result<PathBuf, StorageError> {
+        let path = self.file(disk);
+        match fs::metadata(&path) {
+            Ok(_) => Ok(path),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Err(StorageError::NoDisk(disk)),
+            Err(source) => Err(failed("look at", &path)(source)),
+        }
+    }
+
     fn place(&self) -> &Path {
         &self.folder
     }
@@ -142,6 +178,24 @@ mod tests {
         disks.open_read(DISK).unwrap().read_exact_at(&mut content, 0).unwrap();
         assert_eq!(&content, b"kept");
         assert!(matches!(disks.create(DISK, 65), Err(StorageError::OtherSize { .. })));
+    }
+
+    #[test]
+    fn a_disk_grows_and_shrinks_back_but_loses_no_data() {
+        use std::os::unix::fs::FileExt;
+        let (_folder, disks) = store();
+        disks.create(DISK, 1).unwrap();
+        disks.open_write(DISK).unwrap().write_all_at(b"kept", MIB - 4).unwrap();
+        for size_mib in [3, 3, 1, 2] {
+            disks.resize(DISK, size_mib).unwrap();
+            assert_eq!(disks.list().unwrap().own[0].bytes, size_mib * MIB);
+        }
+        disks.open_write(DISK).unwrap().write_all_at(&[0; 9], 2 * MIB - 9).unwrap();
+        disks.resize(DISK, 1).unwrap();
+        let refused = disks.resize(DISK, 0);
+        assert!(matches!(refused, Err(StorageError::HoldsData { disk: DISK, size_mib: 0 })));
+        assert!(matches!(disks.resize(Uuid::from_u128(8), 1), Err(StorageError::NoDisk(_))));
+        assert!(matches!(disks.resize(DISK, u64::MAX), Err(StorageError::TooLarge { .. })));
     }
 
     #[test]

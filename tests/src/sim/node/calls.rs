@@ -268,7 +268,11 @@ impl SimNode {
             NodeCall::GuestStop { .. } => context.mutated(Mutation::StopsNoGuest),
             NodeCall::DiskRemove { .. } => context.mutated(Mutation::RemovesNoFile),
             NodeCall::DiskCreate { .. }
+            | NodeCall::DiskResize { .. }
             | NodeCall::GuestStart { .. }
+            | NodeCall::GuestReboot { .. }
+            | NodeCall::OsCreate { .. }
+            | NodeCall::OsRename { .. }
             | NodeCall::ExportStage { .. }
             | NodeCall::ExportPublish { .. }
             | NodeCall::ExportRemove { .. } => false,

@@ -77,7 +77,14 @@ impl SimNode {
                 *result = scripts::ended();
                 true
             }
-            Work::Call(NodeCall::GuestStart { .. } | NodeCall::GuestStop { .. }, fate) => {
+            Work::Call(
+                NodeCall::GuestStart { .. }
+                | NodeCall::GuestStop { .. }
+                | NodeCall::GuestReboot { .. }
+                | NodeCall::OsCreate { .. }
+                | NodeCall::OsRename { .. },
+                fate,
+            ) => {
                 *fate = *context.random.pick(&[Fate::Works, Fate::FailsBefore, Fate::FailsAfter]);
                 true
             }
@@ -85,6 +92,7 @@ impl SimNode {
             Work::Call(
                 NodeCall::DiskCreate { .. }
                 | NodeCall::DiskRemove { .. }
+                | NodeCall::DiskResize { .. }
                 | NodeCall::ExportStage { .. }
                 | NodeCall::ExportPublish { .. }
                 | NodeCall::ExportRemove { .. },
