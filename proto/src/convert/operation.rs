@@ -115,6 +115,7 @@ impl From<&Dependency> for v1::Dependency {
 ///
 /// # Errors
 /// Names the field, its value and what would be right.
+#[expect(clippy::too_many_lines, reason = "an arm for each operation")]
 pub fn operation_from_wire(wire: v1::Operation, local: &NodeName) -> Result<Op, WireError> {
     use v1::operation::Operation as Wire;
     Ok(match wire.operation.ok_or(WireError::Missing { field: "operation" })? {
@@ -354,6 +355,7 @@ impl From<Op> for v1::Operation {
     }
 }
 
+#[expect(clippy::too_many_lines, reason = "an arm for each operation")]
 fn operation_to_wire(op: Op) -> v1::operation::Operation {
     use v1::operation::Operation as Wire;
     match op {

@@ -22,7 +22,6 @@ fn other_facts() -> v1::Facts {
 }
 
 /// Makes every call that a master makes to a node, each of which would do something.
-#[expect(clippy::too_many_lines, reason = "a few lines for each method, one after the other")]
 async fn every_call(channel: &Channel, context: &v1::CallContext) -> Vec<(&'static str, Result<(), Status>)> {
     let context = Some(context.clone());
     let image = || Some(v1::ImageRef { image: Some(v1::image_ref::Image::DiskUuid(DISK.to_owned())) });
