@@ -118,9 +118,27 @@ if [ -n "$qemu" ]; then
     run gnt-instance list
     run gnt-instance start web1
 
-    say "To its secondary node. Copies are not kept the same as yet, so this must be said."
-    run gnt-instance failover -f --ignore-consistency web1
+    say "Each write is on both nodes before the guest hears that it is done. So its virtual machine may die ..."
+    run gnt-instance info web1
+    pid=$(cat "$dir/node2/state/node/qemu/$(gnt-instance list --no-headers -o uuid web1)/pid")
+    run kill -9 "$pid"
+    say "... and it goes on from the copy on its secondary node."
+    run gnt-instance failover -f web1
     marker node3
+    echo 'record count' | timeout --preserve-status -s INT 5 gnt-instance console web1
+    echo
+
+    say "The copy that is left behind is brought in sync by itself; then the guest moves back while it runs."
+    seconds=0
+    until gnt-instance info web1 | grep "consistent (in sync)"; do
+        seconds=$((seconds + 1))
+        [ "$seconds" -le 60 ] || {
+            echo "quickstart: the copy is not in sync after 60 s" >&2
+            exit 1
+        }
+        sleep 1
+    done
+    run gnt-instance migrate -f web1
     run gnt-instance list
     goodbye
     exit 0

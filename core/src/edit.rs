@@ -1,10 +1,12 @@
 //! Edits: the only way the configuration changes, all of a job's in one commit.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::{
-    calls::{Cleanup, Output},
+    calls::{Cleanup, MirrorStatus, Output},
     hooks::HookPolicy,
     hypervisor::HypervisorParams,
     model::{CleanupId, Client, Cluster, CopyState, DiskName, Export, Instance, Node},
@@ -76,6 +78,13 @@ pub enum Edit {
         mirror: u32,
         /// The new state.
         state: CopyState,
+    },
+    /// Copies' states follow what their mirrors do: one that is ready is consistent, any other that was is stale.
+    CopiesSettle {
+        /// The instance.
+        instance: InstanceName,
+        /// By the copy's uuid; filled in from the step's output, empty where it was left out.
+        mirrors: BTreeMap<Uuid, MirrorStatus>,
     },
     /// An export is new.
     ExportPut {
@@ -169,6 +178,9 @@ impl Edit {
                     export.path = path;
                 }
             }
+            Edit::CopiesSettle { mirrors, .. } => {
+                *mirrors = outputs.iter().flat_map(|output| output.mirrors.clone()).collect();
+            }
             Edit::ClusterDestroy
             | Edit::HooksSet { .. }
             | Edit::HypervisorSet { .. }
@@ -193,9 +205,9 @@ impl Edit {
             Edit::NodePut { node } => Touched::Node(node.name.clone()),
             Edit::NodePin { node, .. } | Edit::NodeRemove { node } => Touched::Node(node.clone()),
             Edit::InstancePut { instance } => Touched::Instance(instance.name.clone()),
-            Edit::InstanceRemove { instance } | Edit::CopySet { instance, .. } => {
-                Touched::Instance(instance.clone())
-            }
+            Edit::InstanceRemove { instance }
+            | Edit::CopySet { instance, .. }
+            | Edit::CopiesSettle { instance, .. } => Touched::Instance(instance.clone()),
             Edit::ExportPut { export } => Touched::Export(export.uuid),
             Edit::ExportRemove { export } => Touched::Export(*export),
             Edit::ClientPut { client } => Touched::Client(client.name.clone()),
@@ -239,6 +251,13 @@ impl Edit {
                     copy.state = state;
                 }
             }
+            Edit::CopiesSettle { instance, mirrors } => {
+                let copies =
+                    cluster.instances.get_mut(&instance).into_iter().flat_map(|i| i.disks.iter_mut());
+                for copy in copies.flat_map(|disk| disk.mirrors.iter_mut()) {
+                    copy.state = settled(copy.state, mirrors.get(&copy.uuid).copied());
+                }
+            }
             Edit::ExportPut { export } => drop(cluster.exports.insert(export.uuid, *export)),
             Edit::ExportRemove { export } => drop(cluster.exports.remove(&export)),
             Edit::ClientPut { client } => drop(cluster.clients.insert(client.name.clone(), client)),
@@ -246,6 +265,18 @@ impl Edit {
             Edit::CleanupPut { id, cleanup } => drop(cluster.cleanups.insert(id, cleanup)),
             Edit::CleanupRemove { id } => drop(cluster.cleanups.remove(&id)),
         }
+    }
+}
+
+/// A copy's state once its mirror was asked.
+fn settled(state: CopyState, mirror: Option<MirrorStatus>) -> CopyState {
+    match (mirror, state) {
+        (None, state) => state,
+        (Some(MirrorStatus::Ready), _) => CopyState::Consistent,
+        // It was copied over a part of what it held.
+        (Some(MirrorStatus::Syncing), _) => CopyState::Inconsistent,
+        (Some(MirrorStatus::Broken), CopyState::Consistent) => CopyState::Stale,
+        (Some(MirrorStatus::Broken), state @ (CopyState::Stale | CopyState::Inconsistent)) => state,
     }
 }
 

@@ -5,10 +5,12 @@
 pub mod calls;
 pub mod edit;
 pub mod engine;
+pub mod explain;
 pub mod hooks;
 pub mod hypervisor;
 pub mod locks;
 pub mod model;
 pub mod names;
 pub mod ops;
+pub mod reference;
 pub mod status;

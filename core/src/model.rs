@@ -99,6 +99,14 @@ pub struct Node {
     pub fingerprints: Vec<Fingerprint>,
 }
 
+impl Node {
+    /// All its addresses, each once.
+    pub fn addresses(&self) -> Vec<IpAddr> {
+        let second = (self.secondary_ip != self.primary_ip).then_some(self.secondary_ip);
+        std::iter::once(self.primary_ip).chain(second).collect()
+    }
+}
+
 /// How an instance's disks are kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -244,6 +252,9 @@ pub struct Instance {
     pub created_ms: u64,
     /// The next mirror component's DISK_ID.
     pub next_mirror_id: u32,
+    /// Grows each time that the instance changes its primary.
+    #[serde(default)]
+    pub generation: u64,
 }
 
 impl Instance {

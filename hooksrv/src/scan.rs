@@ -9,7 +9,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use muster_core::hooks::{ScriptLimits, SkipReason, Skipped, TIMEOUT_MAX_DEFAULT_MS, script_limits};
+use muster_core::hooks::{
+    ScriptLimits, SkipReason, Skipped, TIMEOUT_MAX_DEFAULT_MS, script_limits, skipped_by_name,
+};
 use rustix::fs::{Access, AtFlags, CWD, StatVfsMountFlags};
 use serde::{Deserialize, Serialize};
 
@@ -81,12 +83,8 @@ pub fn decide(mut entries: Vec<Entry>) -> Decision {
 }
 
 fn script_or_reason(entry: &Entry) -> Result<Script, SkipReason> {
-    if entry.name.ends_with(b".disabled") {
-        return Err(SkipReason::Disabled);
-    }
-    let good = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_' || *byte == b'-';
-    if entry.name.is_empty() || !entry.name.iter().all(good) {
-        return Err(SkipReason::BadName);
+    if let Some(reason) = skipped_by_name(&entry.name) {
+        return Err(reason);
     }
     match entry.kind {
         EntryKind::File { executable: true, writable_by_others, .. } => {

@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use muster_core::hooks::{Env, ScriptLimits, ScriptOutcome, ScriptResult};
+use muster_core::hooks::{Env, SCRIPT_PATH, ScriptLimits, ScriptOutcome, ScriptResult};
 use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
@@ -16,8 +16,6 @@ use crate::run::RunWatch;
 use crate::spawn::{self, Child, Exit, Program};
 use crate::unexecutable;
 
-/// The search path of every script (X5).
-const PATH: &str = "PATH=/sbin:/bin:/usr/sbin:/usr/bin";
 /// How often the length of a script's output is looked at.
 const OUTPUT_POLL: Duration = Duration::from_millis(200);
 /// A script that is being written is waited for this often and long: one put there a moment ago counts (D6).
@@ -165,9 +163,9 @@ fn is_exhaustion(error: &io::Error) -> bool {
 
 /// The whole environment of a script (X5): the caller's variables and the script's own kill limit, rounded up.
 fn environment(env: &Env, kill_ms: u64) -> Vec<CString> {
-    let env = env.clone().set("HOOK_KILL_TIMEOUT_S", kill_ms.div_ceil(1000).to_string());
+    let env = env.clone().for_script(kill_ms);
     let variables = env.iter().map(|(name, value)| c_string(format!("GANETI_{name}={value}").into_bytes()));
-    std::iter::once(c_string(PATH.as_bytes().to_vec())).chain(variables).collect()
+    std::iter::once(c_string(format!("PATH={SCRIPT_PATH}").into_bytes())).chain(variables).collect()
 }
 
 fn c_string(bytes: Vec<u8>) -> CString {

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use muster_core::hooks::{Env, HookPolicy, HookResult, Phase, ScriptResult};
+use muster_core::hooks::{Env, HookPolicy, HookResult, Phase, ScriptResult, VARIABLE_PREFIX};
 use muster_proto::{
     convert,
     transport::Peer,
@@ -18,8 +18,6 @@ use crate::{
     run_hooks,
 };
 
-/// What stands before every variable's name.
-const PREFIX: &str = "GANETI_";
 /// Bytes of output in one result: with all else it must fit into a message of 4 MiB.
 const RESULT_OUTPUT_BYTES_MAX: usize = 3 * 1024 * 1024;
 
@@ -139,7 +137,7 @@ fn parse_env(variables: &[v1::EnvVariable]) -> Result<Env, Status> {
     let mut env = Env::new();
     for variable in variables {
         let fine = |b: u8| b.is_ascii_uppercase() || b.is_ascii_digit() || b == b'_';
-        let name = variable.name.strip_prefix(PREFIX);
+        let name = variable.name.strip_prefix(VARIABLE_PREFIX);
         let Some(name) = name.filter(|name| !name.is_empty() && name.bytes().all(fine)) else {
             return Err(invalid(format!("{:?} is no name of a hook variable", variable.name)));
         };
@@ -159,11 +157,11 @@ impl HookGrpc {
 
     /// Adds what only the node knows; `HOOK_KILL_TIMEOUT_S` is each script's own and set where it is started.
     fn complete(&self, env: Env) -> Env {
-        let name = self.agent.node_name().to_string();
-        let kind = if env.get("MASTER") == Some(&name) { "MASTER" } else { "NODE" };
-        env.set("DATA_DIR", self.agent.facts().data_dir().display().to_string())
-            .set("HOST_NAME", name)
-            .set("HOST_TYPE", kind)
+        env.on_node(self.agent.node_name().as_str(), Some(&self.data_dir()))
+    }
+
+    fn data_dir(&self) -> String {
+        self.agent.facts().data_dir().display().to_string()
     }
 }
 
@@ -228,7 +226,8 @@ impl HookService for HookGrpc {
             Err(error) => (Vec::new(), Some(words(&error))),
         };
         let hooks_dir = self.keepers.runner().hooks_dir().display().to_string();
-        Ok(Response::new(v1::ListHooksResponse { hooks_dir, directories, failure }))
+        let data_dir = Some(self.data_dir());
+        Ok(Response::new(v1::ListHooksResponse { hooks_dir, directories, failure, data_dir }))
     }
 }
 

@@ -1,4 +1,4 @@
-//! What the master does by itself: tries left-over cleanups again, renews certificates that are due.
+//! What the master does by itself: tries left-over cleanups again, renews certificates that are due, repairs mirrors.
 
 use std::{sync::Arc, time::Duration};
 
@@ -10,9 +10,10 @@ use muster_core::{
 use muster_proto::v1;
 
 use crate::{
+    ca::may_have_data_certificate,
     driver::{Command, Request, SubmitRefusal},
     master::{Master, Standing},
-    office,
+    mirrors, office,
 };
 
 /// How often left-over cleanups are tried again.
@@ -29,6 +30,7 @@ pub(crate) fn start(master: &Arc<Master>) {
         let master = cleanups.clone();
         async move { master.answer(Input::Retry).await }
     }));
+    tokio::spawn(mirrors::keep(master.clone()));
     tokio::spawn(every(RENEW_PERIOD, master.clone(), move || renew_due(certificates.clone())));
 }
 
@@ -56,7 +58,7 @@ async fn renew_due(master: Arc<Master>) {
     if own_due && let Err(error) = office::renew_own(&master, &cluster) {
         tracing::error!(error = %crate::chain(&error), "could not renew the master's own certificate");
     }
-    let due = |name: &&NodeName| master.nodes.state(name).is_some_and(|(state, _)| is_due(&state));
+    let due = |name: &&NodeName| master.nodes.state(name).is_some_and(|(state, _)| is_due(name, &state));
     let nodes: Vec<NodeName> = cluster.nodes.keys().filter(due).cloned().collect();
     if nodes.is_empty() || master.standing() != Standing::Active {
         return;
@@ -73,9 +75,11 @@ async fn renew_due(master: Arc<Master>) {
     }
 }
 
-/// Whether a node's certificate is in the last third of its life; a node that has none is not renewed but added.
-fn is_due(state: &v1::NodeState) -> bool {
-    !state.certificate_fingerprint.is_empty() && state.certificate_days < RENEW_DAYS_LEFT
+/// Whether a node's certificate is in the last third of its life, or its data certificate is, or is missing: a node that
+/// was added by an older version has none. A node that has no certificate at all is not renewed but added.
+fn is_due(name: &NodeName, state: &v1::NodeState) -> bool {
+    let data_due = state.data_certificate_due && may_have_data_certificate(name);
+    !state.certificate_fingerprint.is_empty() && (state.certificate_days < RENEW_DAYS_LEFT || data_due)
 }
 
 #[cfg(test)]
@@ -84,15 +88,26 @@ mod tests {
 
     #[test]
     fn certificates_are_renewed_in_the_last_third_of_their_life() {
-        for (days, fingerprint, due) in
-            [(364, "ab", false), (122, "ab", false), (121, "ab", true), (-1, "ab", true), (0, "", false)]
-        {
+        for (name, days, fingerprint, data_due, due) in [
+            ("node2", 364, "ab", false, false),
+            ("node2", 122, "ab", false, false),
+            ("node2", 121, "ab", false, true),
+            ("node2", -1, "ab", false, true),
+            ("node2", 0, "", false, false),
+            ("node2", 364, "ab", true, true),
+            ("node2", 0, "", true, false),
+            // It would be due for ever: its data certificate is never signed.
+            ("muster-master", 364, "ab", true, false),
+            ("muster-master", 121, "ab", true, true),
+        ] {
             let state = v1::NodeState {
                 certificate_days: days,
                 certificate_fingerprint: fingerprint.to_owned(),
+                data_certificate_due: data_due,
                 ..v1::NodeState::default()
             };
-            assert_eq!(is_due(&state), due, "{days} days, fingerprint {fingerprint:?}");
+            let found = is_due(&NodeName::parse(name).unwrap(), &state);
+            assert_eq!(found, due, "{name}, {days} days, fingerprint {fingerprint:?}, data {data_due}");
         }
     }
 }

@@ -1,7 +1,8 @@
 //! The cluster's CA on this host, and the certificates it signs.
 //!
 //! Every signature is recorded durably before the certificate leaves this module's caller: [`Unrecorded`] gives the
-//! certificate only to who writes its record. So what was given out is always known, and pinned, after a crash too.
+//! certificate only to who writes its record. So what was given out is always known, and pinned, after a crash too. Data
+//! certificates are the exception: no service accepts them, so that there is nothing to pin or withdraw.
 
 use std::{
     fs, io,
@@ -12,8 +13,8 @@ use std::{
 
 use muster_core::{model, names::NodeName};
 use muster_proto::transport::{
-    Ca, ClientRole, FileError, Fingerprint, Identity, LEAF_LIFETIME, MODE_PRIVATE, PkiError, PrivateKeyPem,
-    Signed, TlsError, TlsState, new_key_and_csr, write_atomic,
+    Ca, ClientRole, FileError, Fingerprint, Identity, LEAF_LIFETIME, MASTER_DNS_NAME, MODE_PRIVATE, PkiError,
+    PrivateKeyPem, Signed, TlsError, TlsState, new_key_and_csr, write_atomic,
 };
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
@@ -209,6 +210,22 @@ impl CaKeeper {
         self.sign(csr_der, now_ms, None, |cluster| Identity::node(cluster, node))
     }
 
+    /// Signs a node's request for a data certificate. A node that has the name of masters' certificates gets none.
+    pub fn sign_data(
+        &self,
+        csr_der: &[u8],
+        node: &NodeName,
+        addresses: &[IpAddr],
+        now_ms: u64,
+    ) -> Result<Option<String>, CaError> {
+        if !may_have_data_certificate(node) {
+            tracing::warn!(%node, "a node of this name gets no data certificate: it would pass for a master");
+            return Ok(None);
+        }
+        let (_, ca) = self.ca()?;
+        Ok(Some(ca.sign_data(csr_der, node, addresses, moment(now_ms), LEAF_LIFETIME)?.pem))
+    }
+
     /// Signs a remote client's request.
     pub fn sign_client(
         &self,
@@ -288,6 +305,11 @@ pub(crate) fn check_request(csr_der: &[u8], now_ms: u64) -> Result<(), PkiError>
     Ca::create(Uuid::nil(), now)?.sign(csr_der, &nobody, now, time::Duration::ZERO).map(drop)
 }
 
+/// Whether a data certificate may have this name: clients that were not written here know masters by theirs.
+pub(crate) fn may_have_data_certificate(node: &NodeName) -> bool {
+    node.as_str() != MASTER_DNS_NAME
+}
+
 /// The role as it stands in certificates.
 pub(crate) fn wire_role(role: model::ClientRole) -> ClientRole {
     match role {
@@ -306,6 +328,8 @@ fn moment(ms: u64) -> OffsetDateTime {
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::PermissionsExt;
+
+    use muster_proto::transport::check_data_certificate;
 
     use super::*;
     use crate::store::decode;
@@ -379,6 +403,21 @@ mod tests {
         assert_eq!(issued, Issued { identity: identity.to_string(), issued_ms: NOW_MS });
         assert_eq!(Identity::from_certificate(&node.signed.der), Ok(identity));
         assert!(keeper.sign_node(b"no request", Uuid::from_u128(2), NOW_MS).is_err());
+    }
+
+    #[test]
+    fn a_data_certificate_is_nobodys_identity_and_no_masters_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let keeper = keeper(folder.path());
+        let (key, csr) = new_key_and_csr("node2").unwrap();
+        let node = NodeName::parse("node2").unwrap();
+        let pem = keeper.sign_data(&csr, &node, &["192.0.2.2".parse().unwrap()], NOW_MS).unwrap().unwrap();
+        check_data_certificate(&pem, &key, &node).unwrap();
+        let ca = keeper.certificate_pem().unwrap();
+        assert!(matches!(TlsState::new(&ca, &pem, &key), Err(TlsError::Identity(_))));
+        let master = NodeName::parse(MASTER_DNS_NAME).unwrap();
+        assert_eq!(keeper.sign_data(&csr, &master, &[], NOW_MS).unwrap(), None);
+        assert!(keeper.sign_data(b"no request", &node, &[], NOW_MS).is_err());
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::{
 };
 
 use muster_core::{
-    calls::{Call, CallAnswer, MasterCall, NodeCall},
+    calls::{Call, CallAnswer, MasterCall, MirrorCall, NodeCall},
     engine::{CallId, Effect, HooksCall, Input},
     names::NodeName,
 };
@@ -42,22 +42,32 @@ pub(crate) struct Effects {
 const POISON: &str = "no holder of this lock panics";
 
 #[derive(Default)]
-struct OwnCalls(Mutex<BTreeMap<CallId, CancellationToken>>);
+struct OwnCalls(Mutex<BTreeMap<CallId, OwnCall>>);
+
+/// A call that goes: it is asked to stop by the one token, and has left nothing going once the other is canceled.
+#[derive(Clone, Default)]
+struct OwnCall {
+    stop: CancellationToken,
+    ended: CancellationToken,
+}
 
 impl OwnCalls {
-    fn begin(&self, id: &CallId) -> CancellationToken {
-        let token = CancellationToken::new();
-        self.0.lock().expect(POISON).insert(id.clone(), token.clone());
-        token
+    fn begin(&self, id: &CallId) -> OwnCall {
+        let call = OwnCall::default();
+        self.0.lock().expect(POISON).insert(id.clone(), call.clone());
+        call
     }
 
     fn end(&self, id: &CallId) {
         self.0.lock().expect(POISON).remove(id);
     }
 
-    fn stop(&self, id: &CallId) {
-        if let Some(token) = self.0.lock().expect(POISON).remove(id) {
-            token.cancel();
+    /// Ends a call, and waits for that.
+    async fn stop(&self, id: &CallId) {
+        let call = self.0.lock().expect(POISON).remove(id);
+        if let Some(call) = call {
+            call.stop.cancel();
+            call.ended.cancelled().await;
         }
     }
 }
@@ -141,14 +151,15 @@ async fn execute(master: Arc<Master>, own_calls: Arc<OwnCalls>, id: CallId, call
     let answer: CallAnswer = match call {
         Call::Node(node, call) => {
             let answer = execute_on(&master, &node, &id, &call, &progress).await;
-            if matches!(call, NodeCall::GuestStart { .. } | NodeCall::GuestStop { .. }) {
+            if changes_guests(&call) {
                 // Whoever is told of the job's end sees its effect in the next list.
                 master.nodes().refresh_live(std::slice::from_ref(&node)).await;
             }
             answer
         }
         Call::Master(call) => {
-            let stop = own_calls.begin(&id);
+            let OwnCall { stop, ended } = own_calls.begin(&id);
+            let _ended = ended.drop_guard();
             let answer = tokio::select! {
                 answer = master_calls::run(&master, id.job, call, &progress) => answer,
                 // Whoever stopped it answers.
@@ -159,6 +170,35 @@ async fn execute(master: Arc<Master>, own_calls: Arc<OwnCalls>, id: CallId, call
         }
     };
     master.answer(Input::CallAnswered(id, answer)).await;
+}
+
+/// Whether guests, or their mirrors, are other ones after the call.
+fn changes_guests(call: &NodeCall) -> bool {
+    match call {
+        NodeCall::GuestStart { .. }
+        | NodeCall::GuestResume { .. }
+        | NodeCall::GuestStop { .. }
+        | NodeCall::GuestReboot { .. }
+        | NodeCall::Migration(_)
+        | NodeCall::Mirror(MirrorCall::Start { .. } | MirrorCall::Stop { .. }) => true,
+        NodeCall::Mirror(
+            MirrorCall::Serve { .. }
+            | MirrorCall::Release { .. }
+            | MirrorCall::Clean { .. }
+            | MirrorCall::Trust { .. }
+            | MirrorCall::Check { .. },
+        )
+        | NodeCall::DiskCreate { .. }
+        | NodeCall::DiskRemove { .. }
+        | NodeCall::DiskResize { .. }
+        | NodeCall::DisksSnapshot { .. }
+        | NodeCall::OsCreate { .. }
+        | NodeCall::OsRename { .. }
+        | NodeCall::ExportStage { .. }
+        | NodeCall::ExportPublish { .. }
+        | NodeCall::ExportRemove { .. }
+        | NodeCall::ExportCheck { .. } => false,
+    }
 }
 
 async fn execute_on(
@@ -207,7 +247,7 @@ async fn stop_call(master: Arc<Master>, own_calls: Arc<OwnCalls>, id: CallId, ca
                 Ok(master.nodes().execute(node, &wire, id.job, node_call, None).await)
             }
             Call::Master(own) => {
-                own_calls.stop(&id);
+                own_calls.stop(&id).await;
                 if let MasterCall::CopyImage { from_node, to_node, .. } = own {
                     end_on(&master, [from_node, to_node], id.job, &[]).await?;
                 }

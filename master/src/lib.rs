@@ -4,6 +4,7 @@
 //! - [`shell`]: the thread that owns the driver, and the tasks that perform its effects.
 //! - [`master`]: what all services share. [`office`]: how a daemon takes and gives up the office.
 //! - [`services`]: what clients call. [`nodes`]: what goes to node daemons. [`store`], [`enrol`], [`ca`], [`pins`].
+//! - `mirrors`: the keeper that repairs mirrors by itself. `fence`: the site's command that makes sure that a node is off.
 //! - [`restore`]: a backup becomes the store of a master that does not run.
 
 mod background;
@@ -13,11 +14,13 @@ pub mod driver;
 mod effects;
 pub mod enrol;
 pub mod failpoint;
+mod fence;
 mod hex;
 pub mod logging;
 mod lost;
 pub mod master;
 mod master_calls;
+mod mirrors;
 pub mod nodes;
 pub mod office;
 pub mod pins;

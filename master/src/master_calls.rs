@@ -1,6 +1,10 @@
 //! Calls that the master carries out itself; each may come twice and then gives the same answer.
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+    time::Duration,
+};
 
 use muster_core::{
     calls::{CallAnswer, MasterCall, Output},
@@ -11,6 +15,7 @@ use muster_proto::transport::Identity;
 use uuid::Uuid;
 
 use crate::{
+    fence::{FENCE_LIMIT, Fencing, fence},
     hex,
     master::Master,
     nodes::{NodeClient, OnProgress},
@@ -41,14 +46,19 @@ pub(crate) async fn run(
             master.authority.create(cluster, wall_ms()).map(|()| Output::default()).map_err(words)
         }
         MasterCall::CaRemove => master.authority.remove().map(|()| Output::default()).map_err(words),
-        MasterCall::LocalNodeSign { node, uuid } => renew(master, &master.nodes.local(), &node, uuid).await,
+        MasterCall::LocalNodeSign { node, uuid, addresses } => {
+            renew(master, &master.nodes.local(), &node, uuid, &addresses).await
+        }
         MasterCall::LocalNodeLeave => leave(&master.nodes.local()).await,
-        MasterCall::PendingSign { node, uuid } => pending_sign(master, node, uuid).await,
+        MasterCall::PendingSign { node, uuid, addresses } => {
+            pending_sign(master, node, uuid, addresses).await
+        }
         MasterCall::PendingWithdraw { node } => {
             master.enrolment.withdraw(&node).await.map(|()| Output::default()).map_err(words)
         }
         MasterCall::PendingDeliver { node, address } => pending_deliver(master, &node, address).await,
         MasterCall::CertificateRenew { node } => certificate_renew(master, &node).await,
+        MasterCall::Fence { node, address, command } => fence_node(master, &node, address, &command).await,
         MasterCall::ClientSign { uuid, role, csr_hex } => client_sign(master, uuid, role, &csr_hex).await,
         MasterCall::NodeLeave { node, address, uuid, fingerprints } => {
             leave(&master.nodes.provisional(node, address, uuid, &fingerprints)).await
@@ -64,21 +74,44 @@ fn words(error: impl std::error::Error) -> Failure {
     crate::chain(&error)
 }
 
+/// Makes sure that a node is off.
+async fn fence_node(
+    master: &Master,
+    node: &NodeName,
+    address: IpAddr,
+    command: &str,
+) -> Result<Output, Failure> {
+    let cluster = master.view.cluster().ok_or("there is no cluster")?;
+    let what = Fencing { command, node, address, cluster: cluster.name.as_str() };
+    fence(what, FENCE_LIMIT).await.map_err(words)?;
+    tracing::info!(%node, %address, command, "fenced");
+    Ok(Output::default())
+}
+
 async fn leave(node: &NodeClient) -> Result<Output, Failure> {
     node.leave().await.map(|()| Output::default()).map_err(words)
 }
 
-/// A new key on the node, signed, recorded, pinned, and only then installed.
-async fn renew(master: &Master, client: &NodeClient, node: &NodeName, uuid: Uuid) -> Result<Output, Failure> {
-    let csr = client.make_signing_request().await.map_err(words)?;
-    let unrecorded = master.authority.sign_node(&csr, uuid, wall_ms()).map_err(words)?;
+/// A new key on the node, signed, recorded, pinned, and only then installed; its data certificate goes along.
+async fn renew(
+    master: &Master,
+    client: &NodeClient,
+    node: &NodeName,
+    uuid: Uuid,
+    addresses: &[IpAddr],
+) -> Result<Output, Failure> {
+    let requests = client.make_signing_request().await.map_err(words)?;
+    let data = requests.data_csr_der.as_deref();
+    let data = data.map(|csr| master.authority.sign_data(csr, node, addresses, wall_ms()));
+    let data = data.transpose().map_err(words)?.flatten();
+    let unrecorded = master.authority.sign_node(&requests.csr_der, uuid, wall_ms()).map_err(words)?;
     let signed = unrecorded.record(&master.commands, Batch::default()).await.map_err(words)?;
     if let Some(cluster) = master.view.cluster() {
         master.pins.pin_renewal(node, Identity::node(cluster.uuid, uuid), signed.fingerprint);
         master.nodes.accept(node, master.pins.of_node(node));
     }
     let ca = master.authority.certificate_pem().map_err(words)?;
-    client.install_certificate(&signed.pem, &ca).await.map_err(words)?;
+    client.install_certificate(&signed.pem, data.as_deref(), &ca).await.map_err(words)?;
     Ok(Output {
         node: Some(node.clone()),
         fingerprint: Some(signed.fingerprint.to_string()),
@@ -89,9 +122,9 @@ async fn renew(master: &Master, client: &NodeClient, node: &NodeName, uuid: Uuid
 /// Renews a member's certificate and sees that the node serves with it.
 async fn certificate_renew(master: &Arc<Master>, node: &NodeName) -> Result<Output, Failure> {
     let cluster = master.view.cluster().ok_or("there is no cluster")?;
-    let uuid = cluster.nodes.get(node).ok_or_else(|| format!("there is no node {node}"))?.uuid;
+    let known = cluster.nodes.get(node).ok_or_else(|| format!("there is no node {node}"))?;
     let client = master.nodes.node(node).map_err(words)?;
-    let mut output = renew(master, &client, node, uuid).await?;
+    let mut output = renew(master, &client, node, known.uuid, &known.addresses()).await?;
     output.result = [(node.to_string(), "renewed".to_owned())].into();
     client.reset();
     client.hello(true).await.map_err(words)?;
@@ -101,8 +134,13 @@ async fn certificate_renew(master: &Arc<Master>, node: &NodeName) -> Result<Outp
     Ok(output)
 }
 
-async fn pending_sign(master: &Master, node: NodeName, uuid: Uuid) -> Result<Output, Failure> {
-    let signed = master.enrolment.sign_pending(&node, uuid).await.map_err(words)?;
+async fn pending_sign(
+    master: &Master,
+    node: NodeName,
+    uuid: Uuid,
+    addresses: Vec<IpAddr>,
+) -> Result<Output, Failure> {
+    let signed = master.enrolment.sign_pending(&node, uuid, addresses).await.map_err(words)?;
     Ok(Output { node: Some(node), fingerprint: Some(signed.fingerprint.to_string()), ..Output::default() })
 }
 

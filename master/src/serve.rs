@@ -152,6 +152,10 @@ fn make_master(
             let view = view.clone();
             Arc::new(move || view.alive())
         },
+        guests: {
+            let view = view.clone();
+            Arc::new(move |node| view.generations_on(node))
+        },
         office_lost: {
             let (stop, lost, standing) = (stop.clone(), lost.clone(), standing.subscribe());
             Arc::new(move |reason| {

@@ -5,8 +5,9 @@ use std::{
     sync::{Arc, RwLock, RwLockReadGuard},
 };
 
-use muster_core::{edit::Edit, engine::Job, model::Cluster, names::NodeName};
+use muster_core::{edit::Edit, engine::Job, locks::Locks, model::Cluster, names::NodeName};
 use tokio::sync::watch;
+use uuid::Uuid;
 
 /// How far the present step of a job is; volatile.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -72,6 +73,23 @@ impl View {
         jobs.iter().filter(|(_, job)| job.borrow().job.alive()).map(|(id, _)| *id).collect()
     }
 
+    /// What jobs lock, or wait to lock; one that was killed and is blocked too.
+    pub fn locks(&self) -> Vec<Locks> {
+        let jobs = self.read_jobs();
+        let views = jobs.values().map(|job| job.borrow().job.clone());
+        views.filter(|job| !job.done()).map(|job| job.submission.locks()).collect()
+    }
+
+    /// The instances that have files on a node, with their generations.
+    pub fn generations_on(&self, node: &NodeName) -> Vec<(Uuid, u64)> {
+        let Some(cluster) = self.cluster() else { return Vec::new() };
+        let here = cluster.instances.values().filter(|instance| {
+            instance.primary == *node
+                || instance.disks.iter().flat_map(|disk| &disk.mirrors).any(|copy| copy.node == *node)
+        });
+        here.map(|instance| (instance.uuid, instance.generation)).collect()
+    }
+
     /// Shows jobs that were just made durable.
     pub fn publish_jobs(&self, changed: impl IntoIterator<Item = Job>) {
         let mut jobs = self.jobs.write().expect(POISON);
@@ -118,5 +136,32 @@ impl View {
 
     fn read_jobs(&self) -> RwLockReadGuard<'_, BTreeMap<u64, watch::Sender<JobView>>> {
         self.jobs.read().expect(POISON)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use muster_core::ops::examples;
+
+    use super::*;
+
+    #[test]
+    fn a_node_hears_of_the_instances_that_have_files_on_it() {
+        let view = View::default();
+        let node = |name: &str| NodeName::parse(name).unwrap();
+        assert_eq!(view.generations_on(&node("node1")), [], "before there is a cluster");
+        let mut cluster = examples::cluster();
+        let mail = cluster.instances.values_mut().find(|instance| instance.name.as_str() == "mail1").unwrap();
+        mail.generation = 4;
+        let mail = (mail.uuid, 4);
+        let uuid = |name: &str| {
+            cluster.instances.values().find(|instance| instance.name.as_str() == name).unwrap().uuid
+        };
+        let (db, null, web) = ((uuid("db1"), 0), (uuid("null1"), 0), (uuid("web1"), 0));
+        view.reset(Some(cluster.clone()), Vec::new());
+        assert_eq!(view.generations_on(&node("node1")), [db, null, web]);
+        assert_eq!(view.generations_on(&node("node2")), [mail]);
+        assert_eq!(view.generations_on(&node("node3")), [db, mail]);
+        assert_eq!(view.generations_on(&node("node4")), [], "it is being added");
     }
 }

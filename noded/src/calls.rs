@@ -3,40 +3,29 @@
 //! Every call may come twice and is carried out again after a crash in the middle of it, so each must lead to the same
 //! state from whatever a broken attempt left (the traits in `hypervisor` and `storage` say how).
 
-use std::{error::Error, path::PathBuf, time::Duration};
+use std::{error::Error, time::Duration};
 
-use muster_core::{calls::Guest, hypervisor, names::InstanceName};
+use muster_core::{
+    calls::{Guest, MigrationCall, MirrorCall, NodeCall, Output},
+    hypervisor,
+};
 use muster_hooksrv::agent::words;
-use muster_proto::v1::{self, node_call};
+use muster_proto::v1;
 use tonic::Status;
 use uuid::Uuid;
 
 use crate::{
     cancel::Cancel,
     faults::FaultPoint,
-    hypervisor::{Accel, GuestSpec, Hypervisors},
+    hypervisor::{Accel, Boot, Destination, GuestSpec, Hypervisors, MirrorTarget},
     os::{OsError, Oses},
+    progress::Tell,
+    serving::Serving,
     storage::{DiskStore, ExportStore},
 };
 
 /// The longest manifest: a message has 4 MiB.
 const MANIFEST_BYTES_MAX: usize = 1024 * 1024;
-
-/// A call that was checked.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum NodeCall {
-    DiskCreate { disk: Uuid, size_mib: u64 },
-    DiskRemove { disk: Uuid },
-    GuestStart { guest: Guest, force: bool },
-    GuestStop { instance: Uuid, limit: Duration },
-    GuestReboot { instance: Uuid, limit: Duration },
-    OsCreate { guest: Guest, reinstall: bool },
-    OsRename { guest: Guest, old_name: InstanceName },
-    DiskResize { disk: Uuid, size_mib: u64 },
-    ExportStage { export: Uuid },
-    ExportPublish { export: Uuid, manifest: String },
-    ExportRemove { export: Uuid },
-}
 
 /// What a call may need.
 pub(crate) struct Backends<'a> {
@@ -44,6 +33,7 @@ pub(crate) struct Backends<'a> {
     pub(crate) oses: &'a Oses,
     pub(crate) disks: &'a dyn DiskStore,
     pub(crate) exports: &'a dyn ExportStore,
+    pub(crate) serving: &'a Serving,
 }
 
 fn invalid(text: impl Into<String>) -> Status {
@@ -55,103 +45,186 @@ pub(crate) fn uuid(what: &str, text: &str) -> Result<Uuid, Status> {
     crate::storage::file_uuid(text).ok_or_else(|| invalid(format!("{what} {text:?} is no uuid")))
 }
 
-impl NodeCall {
-    /// Checks a call from the wire.
-    pub(crate) fn parse(wire: Option<v1::NodeCall>) -> Result<Self, Status> {
-        use node_call::Call;
-        Ok(match wire.and_then(|wire| wire.call).ok_or_else(|| invalid("the call is missing"))? {
-            Call::DiskCreate(call) => {
-                NodeCall::DiskCreate { disk: uuid("disk", &call.disk_uuid)?, size_mib: call.size_mib }
-            }
-            Call::DiskRemove(call) => NodeCall::DiskRemove { disk: uuid("disk", &call.disk_uuid)? },
-            Call::GuestStart(call) => NodeCall::GuestStart { guest: guest(call.guest)?, force: call.force },
-            Call::GuestStop(call) => NodeCall::GuestStop {
-                instance: uuid("instance", &call.instance_uuid)?,
-                limit: Duration::from_millis(call.timeout_ms),
-            },
-            Call::GuestReboot(call) => NodeCall::GuestReboot {
-                instance: uuid("instance", &call.instance_uuid)?,
-                limit: Duration::from_millis(call.timeout_ms),
-            },
-            Call::OsCreate(call) => {
-                NodeCall::OsCreate { guest: guest(call.guest)?, reinstall: call.reinstall }
-            }
-            Call::OsRename(call) => {
-                let old_name = InstanceName::parse(&call.old_name);
-                let old_name = old_name.map_err(|error| invalid(error.to_string()))?;
-                NodeCall::OsRename { guest: guest(call.guest)?, old_name }
-            }
-            Call::DiskResize(call) => {
-                NodeCall::DiskResize { disk: uuid("disk", &call.disk_uuid)?, size_mib: call.size_mib }
-            }
-            Call::ExportStage(call) => NodeCall::ExportStage { export: uuid("export", &call.export_uuid)? },
-            Call::ExportPublish(call) => NodeCall::ExportPublish {
-                export: uuid("export", &call.export_uuid)?,
-                manifest: manifest(call.manifest)?,
-            },
-            Call::ExportRemove(call) => NodeCall::ExportRemove { export: uuid("export", &call.export_uuid)? },
-        })
+/// Checks a call from the wire.
+pub(crate) fn parse(wire: Option<v1::NodeCall>) -> Result<NodeCall, Status> {
+    let call = NodeCall::try_from(wire.ok_or_else(|| invalid("the call is missing"))?)?;
+    match &call {
+        NodeCall::GuestStart { guest, .. }
+        | NodeCall::OsCreate { guest, .. }
+        | NodeCall::OsRename { guest, .. }
+        | NodeCall::Migration(MigrationCall::Receive { guest, .. }) => check_guest(guest)?,
+        NodeCall::ExportPublish { manifest, .. } => check_manifest(manifest)?,
+        NodeCall::DiskCreate { .. }
+        | NodeCall::DiskRemove { .. }
+        | NodeCall::DiskResize { .. }
+        | NodeCall::GuestResume { .. }
+        | NodeCall::GuestStop { .. }
+        | NodeCall::GuestReboot { .. }
+        | NodeCall::ExportStage { .. }
+        | NodeCall::ExportRemove { .. }
+        | NodeCall::ExportCheck { .. }
+        | NodeCall::DisksSnapshot { .. }
+        | NodeCall::Mirror(_)
+        | NodeCall::Migration(_) => {}
     }
+    Ok(call)
+}
 
-    /// Where a fault can be injected.
-    pub(crate) fn fault_point(&self) -> FaultPoint {
-        match self {
-            NodeCall::DiskCreate { .. } => FaultPoint::DiskCreate,
-            NodeCall::DiskRemove { .. } => FaultPoint::DiskRemove,
-            NodeCall::GuestStart { .. } => FaultPoint::GuestStart,
-            NodeCall::GuestStop { .. } => FaultPoint::GuestStop,
-            NodeCall::GuestReboot { .. } => FaultPoint::GuestReboot,
-            NodeCall::OsCreate { .. } => FaultPoint::OsCreate,
-            NodeCall::OsRename { .. } => FaultPoint::OsRename,
-            NodeCall::DiskResize { .. } => FaultPoint::DiskResize,
-            NodeCall::ExportStage { .. } => FaultPoint::ExportStage,
-            NodeCall::ExportPublish { .. } => FaultPoint::ExportPublish,
-            NodeCall::ExportRemove { .. } => FaultPoint::ExportRemove,
+/// Where a fault can be injected.
+pub(crate) fn fault_point(call: &NodeCall) -> FaultPoint {
+    match call {
+        NodeCall::DiskCreate { .. } => FaultPoint::DiskCreate,
+        NodeCall::DiskRemove { .. } => FaultPoint::DiskRemove,
+        NodeCall::GuestStart { .. } => FaultPoint::GuestStart,
+        NodeCall::GuestResume { .. } => FaultPoint::GuestResume,
+        NodeCall::GuestStop { .. } => FaultPoint::GuestStop,
+        NodeCall::GuestReboot { .. } => FaultPoint::GuestReboot,
+        NodeCall::OsCreate { .. } => FaultPoint::OsCreate,
+        NodeCall::OsRename { .. } => FaultPoint::OsRename,
+        NodeCall::DiskResize { .. } => FaultPoint::DiskResize,
+        NodeCall::ExportStage { .. } => FaultPoint::ExportStage,
+        NodeCall::ExportPublish { .. } => FaultPoint::ExportPublish,
+        NodeCall::ExportRemove { .. } => FaultPoint::ExportRemove,
+        NodeCall::ExportCheck { .. } => FaultPoint::ExportCheck,
+        NodeCall::DisksSnapshot { .. } => FaultPoint::DisksSnapshot,
+        NodeCall::Mirror(call) => match call {
+            MirrorCall::Serve { .. } | MirrorCall::Release { .. } => FaultPoint::Serving,
+            MirrorCall::Clean { .. }
+            | MirrorCall::Trust { .. }
+            | MirrorCall::Start { .. }
+            | MirrorCall::Stop { .. }
+            | MirrorCall::Check { .. } => FaultPoint::Mirror,
+        },
+        NodeCall::Migration(_) => FaultPoint::Migration,
+    }
+}
+
+/// Carries a call out; gives its output, or why it failed in words. Blocks; what may take long tells how far it is, and ends
+/// soon after it was cancelled.
+pub(crate) fn perform(
+    call: &NodeCall,
+    on: &Backends<'_>,
+    tell: Tell<'_>,
+    cancel: &Cancel,
+) -> Result<Output, String> {
+    match call {
+        NodeCall::DiskCreate { disk, size_mib } => done(on.disks.create(*disk, *size_mib)),
+        NodeCall::DiskRemove { disk } => done(on.disks.remove(*disk)),
+        NodeCall::GuestStart { guest, force, paused } => start(on, guest, *force, *paused, cancel),
+        NodeCall::GuestResume { instance, .. } => done(on.hypervisors.resume(*instance, cancel)),
+        NodeCall::GuestStop { instance, timeout_ms, .. } => {
+            done(on.hypervisors.stop(*instance, Duration::from_millis(*timeout_ms), cancel))
         }
+        NodeCall::GuestReboot { instance, timeout_ms, .. } => {
+            done(on.hypervisors.reboot(*instance, Duration::from_millis(*timeout_ms), cancel))
+        }
+        NodeCall::OsCreate { guest, reinstall } => {
+            is_down(on, guest)?;
+            written(on, guest)?;
+            done(on.oses.create(guest, *reinstall, on.disks, cancel))
+        }
+        NodeCall::OsRename { guest, old_name } => {
+            is_down(on, guest)?;
+            written(on, guest)?;
+            done(on.oses.rename(guest, old_name, on.disks, cancel))
+        }
+        NodeCall::DiskResize { disk, size_mib } => done(on.disks.resize(*disk, *size_mib)),
+        NodeCall::ExportStage { export } => done(on.exports.stage(*export)),
+        NodeCall::ExportPublish { export, manifest } => {
+            let path = on.exports.publish(*export, manifest, cancel).map_err(|error| words(&error))?;
+            Ok(Output { path: Some(path.display().to_string()), ..Output::default() })
+        }
+        NodeCall::ExportRemove { export } => done(on.exports.remove(*export)),
+        NodeCall::ExportCheck { export } => done(on.exports.check(*export, cancel)),
+        NodeCall::DisksSnapshot { instance, disks, .. } => {
+            done(on.hypervisors.snapshot(*instance, disks, tell, cancel))
+        }
+        NodeCall::Mirror(call) => mirror(on, call, tell, cancel),
+        NodeCall::Migration(call) => migrate(on, call, tell, cancel),
     }
+}
 
-    /// Carries the call out; gives the path that the answer has, or why it failed in words. Blocks; what may take long
-    /// ends soon after it was cancelled.
-    pub(crate) fn perform(&self, on: &Backends<'_>, cancel: &Cancel) -> Result<Option<PathBuf>, String> {
-        match self {
-            NodeCall::DiskCreate { disk, size_mib } => done(on.disks.create(*disk, *size_mib)),
-            NodeCall::DiskRemove { disk } => done(on.disks.remove(*disk)),
-            NodeCall::GuestStart { guest, force } => start(on, guest, *force, cancel),
-            NodeCall::GuestStop { instance, limit } => done(on.hypervisors.stop(*instance, *limit, cancel)),
-            NodeCall::GuestReboot { instance, limit } => {
-                done(on.hypervisors.reboot(*instance, *limit, cancel))
-            }
-            NodeCall::OsCreate { guest, reinstall } => {
-                is_down(on, guest)?;
-                done(on.oses.create(guest, *reinstall, on.disks, cancel))
-            }
-            NodeCall::OsRename { guest, old_name } => {
-                is_down(on, guest)?;
-                done(on.oses.rename(guest, old_name, on.disks, cancel))
-            }
-            NodeCall::DiskResize { disk, size_mib } => done(on.disks.resize(*disk, *size_mib)),
-            NodeCall::ExportStage { export } => done(on.exports.stage(*export)),
-            NodeCall::ExportPublish { export, manifest } => {
-                on.exports.publish(*export, manifest).map(Some).map_err(|error| words(&error))
-            }
-            NodeCall::ExportRemove { export } => done(on.exports.remove(*export)),
+fn mirror(on: &Backends<'_>, call: &MirrorCall, tell: Tell<'_>, cancel: &Cancel) -> Result<Output, String> {
+    match call {
+        MirrorCall::Serve { copies, peer, listen } => {
+            let ports = on.serving.serve(copies, peer.as_str(), *listen).map_err(|error| words(&error))?;
+            Ok(Output { ports, ..Output::default() })
+        }
+        MirrorCall::Release { copies } => done(on.serving.release(copies)),
+        MirrorCall::Clean { instance, copies } => {
+            let mirrors = on.hypervisors.clean(*instance, copies).map_err(|error| words(&error))?;
+            Ok(Output { mirrors, ..Output::default() })
+        }
+        MirrorCall::Trust { instance, copies } => done(on.hypervisors.trust(*instance, copies)),
+        MirrorCall::Start { instance, peer, address, mirrors, sync, wait, .. } => {
+            let target = MirrorTarget {
+                peer: peer.to_string(),
+                address: *address,
+                links: mirrors.clone(),
+                sync: *sync,
+                wait: *wait,
+            };
+            done(on.hypervisors.mirror(*instance, &target, tell, cancel))
+        }
+        MirrorCall::Stop { instance, copies } => done(on.hypervisors.end_mirrors(*instance, copies)),
+        MirrorCall::Check { instance, copies } => {
+            let mirrors = on.hypervisors.mirrors_of(*instance, copies).map_err(|error| words(&error))?;
+            Ok(Output { mirrors, ..Output::default() })
         }
     }
 }
 
-fn done(result: Result<(), impl Error>) -> Result<Option<PathBuf>, String> {
-    result.map(|()| None).map_err(|error| words(&error))
+fn migrate(
+    on: &Backends<'_>,
+    call: &MigrationCall,
+    tell: Tell<'_>,
+    cancel: &Cancel,
+) -> Result<Output, String> {
+    match call {
+        MigrationCall::Receive { guest, peer, listen } => {
+            let kind = guest.hypervisor.kind;
+            // What it boots has run already: it comes with the guest's state.
+            let spec = spec(guest, on.oses.boot(&guest.os, true).map_err(|error| words(&error))?, true);
+            let port = on.hypervisors.receive(kind, &spec, peer.as_str(), *listen, cancel);
+            let ports = [(guest.uuid, port.map_err(|error| words(&error))?)].into();
+            Ok(Output { ports, ..Output::default() })
+        }
+        MigrationCall::Send { instance, peer, address, port, .. } => {
+            let port = port.ok_or_else(|| format!("{peer} did not say where it awaits the guest"))?;
+            let to = Destination { peer: peer.to_string(), address: *address, port };
+            done(on.hypervisors.send(*instance, &to, tell, cancel))
+        }
+        MigrationCall::Finish { instance, .. } => done(on.hypervisors.finish(*instance, cancel)),
+        MigrationCall::Cancel { instance, .. } => done(on.hypervisors.cancel_move(*instance, cancel)),
+    }
+}
+
+fn done(result: Result<(), impl Error>) -> Result<Output, String> {
+    result.map(|()| Output::default()).map_err(|error| words(&error))
 }
 
 /// Starts a guest; what it boots is looked up here, in this node's own OS definitions.
-fn start(on: &Backends<'_>, guest: &Guest, force: bool, cancel: &Cancel) -> Result<Option<PathBuf>, String> {
-    let params = &guest.hypervisor;
-    let boot = match params.kind {
+fn start(
+    on: &Backends<'_>,
+    guest: &Guest,
+    force: bool,
+    paused: bool,
+    cancel: &Cancel,
+) -> Result<Output, String> {
+    let boot = match guest.hypervisor.kind {
         // It boots nothing.
         hypervisor::HypervisorKind::Fake => None,
         hypervisor::HypervisorKind::Qemu => on.oses.boot(&guest.os, force).map_err(|error| words(&error))?,
     };
-    let spec = GuestSpec {
+    // What were copies for another node's guest are this one's disks now.
+    let disks: Vec<Uuid> = guest.disks.iter().map(|(_, disk, _)| *disk).collect();
+    on.serving.release(&disks).map_err(|error| words(&error))?;
+    done(on.hypervisors.start(guest.hypervisor.kind, &spec(guest, boot, paused), cancel))
+}
+
+fn spec(guest: &Guest, boot: Option<Boot>, paused: bool) -> GuestSpec {
+    let params = &guest.hypervisor;
+    GuestSpec {
         instance: guest.uuid,
         name: guest.name.to_string(),
         memory_mib: guest.memory_mib,
@@ -167,8 +240,14 @@ fn start(on: &Backends<'_>, guest: &Guest, force: bool, cancel: &Cancel) -> Resu
             hypervisor::Accel::Tcg => Some(Accel::Tcg),
         },
         nic: params.nic.clone(),
-    };
-    done(on.hypervisors.start(params.kind, &spec, cancel))
+        generation: guest.generation,
+        paused,
+    }
+}
+
+/// A guest's disks are about to be written to: they are not the same as their copies any more.
+fn written(on: &Backends<'_>, guest: &Guest) -> Result<(), String> {
+    on.hypervisors.written(guest.uuid).map_err(|error| words(&error))
 }
 
 /// Whoever writes to a guest's disks beside it destroys them.
@@ -179,23 +258,19 @@ fn is_down(on: &Backends<'_>, guest: &Guest) -> Result<(), String> {
     Ok(())
 }
 
-fn guest(wire: Option<v1::Guest>) -> Result<Guest, Status> {
-    let guest = Guest::try_from(wire.ok_or_else(|| invalid("the guest is missing"))?)?;
+fn check_guest(guest: &Guest) -> Result<(), Status> {
     if guest.memory_mib == 0 || guest.vcpus == 0 {
         return Err(invalid("a guest has memory and processors"));
     }
-    Ok(guest)
+    Ok(())
 }
 
-fn manifest(text: String) -> Result<String, Status> {
+fn check_manifest(text: &str) -> Result<(), Status> {
     if text.len() > MANIFEST_BYTES_MAX {
         return Err(invalid("the manifest is longer than 1 MiB"));
     }
-    let checked: Result<serde_json::Value, _> = serde_json::from_str(&text);
-    match checked {
-        Ok(_) => Ok(text),
-        Err(error) => Err(invalid(format!("the manifest is no JSON: {error}"))),
-    }
+    let checked: Result<serde_json::Value, _> = serde_json::from_str(text);
+    checked.map(drop).map_err(|error| invalid(format!("the manifest is no JSON: {error}")))
 }
 
 #[cfg(test)]
@@ -204,19 +279,18 @@ mod tests {
 
     #[test]
     fn what_is_no_call_is_refused() {
-        use node_call::Call;
-        let call = |call| NodeCall::parse(Some(v1::NodeCall { call: Some(call) }));
+        use v1::node_call::Call;
+        let call = |call| parse(Some(v1::NodeCall { call: Some(call) }));
         let some = "00000000-0000-0000-0000-000000000001".to_owned();
-        let upper = "00000000-0000-0000-0000-00000000000A".to_owned();
         assert!(call(Call::DiskRemove(v1::DiskRemove { disk_uuid: some.clone() })).is_ok());
         for wrong in [
             Call::DiskRemove(v1::DiskRemove { disk_uuid: String::new() }),
             Call::DiskRemove(v1::DiskRemove { disk_uuid: "../x".to_owned() }),
-            Call::DiskCreate(v1::DiskCreate { disk_uuid: upper, size_mib: 1 }),
             Call::GuestStart(v1::GuestStart::default()),
             Call::GuestStart(v1::GuestStart {
                 guest: Some(v1::Guest { instance_uuid: some.clone(), ..v1::Guest::default() }),
                 force: true,
+                paused: false,
             }),
             Call::GuestStart(v1::GuestStart {
                 guest: Some(v1::Guest {
@@ -232,12 +306,13 @@ mod tests {
                     ..v1::Guest::default()
                 }),
                 force: true,
+                paused: false,
             }),
             Call::ExportPublish(v1::ExportPublish { export_uuid: some, manifest: "{".to_owned() }),
         ] {
             let status = call(wrong.clone()).unwrap_err();
             assert_eq!(status.code(), tonic::Code::InvalidArgument, "{wrong:?}");
         }
-        assert!(NodeCall::parse(None).is_err());
+        assert!(parse(None).is_err());
     }
 }

@@ -80,7 +80,7 @@ pub(crate) async fn open(
     };
     let context = Context::parse(start.context)?;
     let instance = uuid("instance", &start.instance_uuid)?;
-    let turn = agent.admit(&peer, context, Purpose::Act).await?;
+    let turn = agent.admit_greeted(&peer, context, Purpose::Act).await?;
     let not_there = |text: String| Status::failed_precondition(text);
     let socket = node.hypervisors.console(instance).map_err(|error| not_there(words(&error)))?;
     let Some(seat) = node.consoles.take(instance) else {

@@ -20,6 +20,8 @@ pub(crate) enum FaultPoint {
     DiskRemove,
     /// A guest is started.
     GuestStart,
+    /// A guest that was started paused goes on.
+    GuestResume,
     /// A guest is stopped.
     GuestStop,
     /// A guest is made to start anew.
@@ -36,6 +38,16 @@ pub(crate) enum FaultPoint {
     ExportPublish,
     /// An export is removed.
     ExportRemove,
+    /// An export's images are compared with their checksums.
+    ExportCheck,
+    /// A running guest's disks are copied.
+    DisksSnapshot,
+    /// Copies are served, or not any more.
+    Serving,
+    /// Mirrors begin, end, or are asked for.
+    Mirror,
+    /// A guest moves.
+    Migration,
     /// An image is written.
     WriteImage,
     /// An image is read.

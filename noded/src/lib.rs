@@ -11,11 +11,16 @@ pub mod hypervisor;
 mod image;
 mod node;
 mod os;
+mod process;
+mod progress;
 pub mod qmp;
 mod service;
+mod serving;
 pub mod storage;
 mod tail;
 mod turns;
 
 pub use cancel::{Cancel, Cancelled};
 pub use node::{Node, NodeError};
+pub use progress::{Progress, Tell};
+pub use serving::ServingError;

@@ -11,14 +11,16 @@ use muster_hooksrv::{
 };
 use muster_proto::v1::{self, node_service_server::NodeServiceServer};
 use tonic::service::Routes;
+use uuid::Uuid;
 
 use crate::{
     console::ConsoleSeats,
     copies::Copies,
     faults::Faults,
-    hypervisor::{HypervisorError, Hypervisors, Places, RunState},
+    hypervisor::{HypervisorError, Hypervisors, MirrorReport, Places, RunState},
     os::{OsError, Oses},
     service::{NodeAnswer, NodeCalls, NodeGrpc, NodeProgress},
+    serving::{Serving, ServingError, UnservedDisks},
     storage::{DiskStore, ExportStore, StorageError, StorageKind, disk_store, export_store},
     turns::Turns,
 };
@@ -36,6 +38,9 @@ pub enum NodeError {
     /// The storage can't be opened.
     #[error(transparent)]
     Storage(#[from] StorageError),
+    /// What serves copies can't be opened.
+    #[error(transparent)]
+    Serving(#[from] ServingError),
     /// The OS definitions can't be used.
     #[error("the OS definitions can't be used")]
     Os(#[source] Box<dyn std::error::Error + Send + Sync>),
@@ -50,6 +55,8 @@ pub struct Node {
     pub(crate) oses: Oses,
     pub(crate) disks: Arc<dyn DiskStore>,
     pub(crate) exports: Arc<dyn ExportStore>,
+    /// Copies that other nodes' guests write to.
+    pub(crate) serving: Arc<Serving>,
     pub(crate) faults: Faults,
     pub(crate) calls: NodeCalls,
     /// One call of a job at a time.
@@ -79,12 +86,22 @@ impl Node {
                 }
             }
         };
-        let places = Places { state: folder.clone(), run: config.run_dir.clone() };
+        let certificates = config.data_certificates_link();
+        let serving = Serving::open(
+            folder.join("serving"),
+            config.run_dir.clone(),
+            certificates.clone(),
+            Arc::clone(&disks),
+        )?;
+        let serving = Arc::new(serving);
+        let disks: Arc<dyn DiskStore> = Arc::new(UnservedDisks::new(disks, Arc::clone(&serving)));
+        let places = Places { state: folder.clone(), run: config.run_dir.clone(), certificates };
         let oses = open_oses(config.os_dir.clone(), folder.join("os")).await?;
         Ok(Node {
             hypervisors: Hypervisors::open(&places, &disks, Arc::new(changed)).await?,
             oses,
             disks,
+            serving,
             exports: export_store(StorageKind::File, &config.export_dir)?,
             faults: Faults::new(folder.join("faults.toml")),
             turns: Turns::default(),
@@ -102,6 +119,8 @@ impl Node {
             state: run_state(guest.state).into(),
             memory_mib: guest.memory_mib,
             vcpus: guest.vcpus,
+            generation: guest.generation,
+            mirrors: self.hypervisors.mirror_reports(guest.instance).into_iter().map(mirror_state).collect(),
         }));
         problems
     }
@@ -142,6 +161,15 @@ fn run_state(state: RunState) -> v1::RunState {
     }
 }
 
+fn mirror_state(mirror: MirrorReport) -> v1::MirrorState {
+    v1::MirrorState {
+        copy_uuid: mirror.copy.to_string(),
+        status: v1::MirrorStatus::from(mirror.status).into(),
+        done_bytes: mirror.done_bytes,
+        total_bytes: mirror.total_bytes,
+    }
+}
+
 fn report_space(place: &Path, state: &mut v1::NodeState) -> Result<(), rustix::io::Errno> {
     let space = rustix::fs::statvfs(place)?;
     let mib = |blocks: u64| blocks.saturating_mul(space.f_frsize) / MIB;
@@ -161,11 +189,19 @@ impl agent::Backends for Node {
         problems.extend(self.report_guests(state).iter().map(|error| words(error)));
         problems.extend(self.report_disks(state).err().map(|error| words(&error)));
         problems.extend(self.report_exports(state).err().map(|error| words(&error)));
+        match self.serving.served() {
+            Ok(served) => state.served_copies.extend(served.iter().map(Uuid::to_string)),
+            Err(error) => problems.push(words(&error)),
+        }
         let place = self.disks.place();
         let space = report_space(place, state).err();
         problems
             .extend(space.map(|error| format!("could not ask for space in {}: {error}", place.display())));
         state.problems.extend(problems);
+    }
+
+    fn end_past_guests(&self, present: &[(Uuid, u64)]) -> Result<(), String> {
+        self.hypervisors.kill_past(present).map_err(|error| words(&error))
     }
 
     fn runs(&self) -> Vec<Arc<dyn Runs>> {

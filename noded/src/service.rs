@@ -1,7 +1,8 @@
 //! The gRPC service of the backends: journaled calls, and images as streams.
 
-use std::{fs::File, ops::ControlFlow, path::PathBuf, sync::Arc, time::Duration};
+use std::{fs::File, ops::ControlFlow, sync::Arc, time::Duration};
 
+use muster_core::calls::{NodeCall, Output};
 use muster_hooksrv::{
     Call, CallContext, CallId, CallItem, CallRegistry, OnLost, RequestDigest,
     agent::{Agent, Context, Events, Purpose, call_status, forward, words},
@@ -19,12 +20,11 @@ use tokio::{
     time::{sleep, timeout},
 };
 use tokio_stream::wrappers::ReceiverStream;
-use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status, Streaming};
 use uuid::Uuid;
 
 use crate::{
-    calls::{Backends, NodeCall, uuid},
+    calls::{self, Backends, uuid},
     cancel::{Cancel, ENDED},
     console,
     copies::Copy,
@@ -32,6 +32,7 @@ use crate::{
     image::{ImageError, ImageWriter, Target, Written, read_data},
     node::Node,
     os::OsReport,
+    progress::Progress,
     storage::{ImageName, StorageError},
 };
 
@@ -40,7 +41,7 @@ const PIECES_WAITING_MAX: usize = 4;
 /// A sender of an image that says nothing for so long is gone. (Its source may have to read much before it finds data.)
 const PIECE_LIMIT: Duration = Duration::from_secs(60);
 
-/// How far a call is. No backend tells any progress yet.
+/// How far a call is.
 #[derive(Debug, Clone)]
 pub(crate) struct NodeProgress(v1::Progress);
 
@@ -48,8 +49,8 @@ pub(crate) struct NodeProgress(v1::Progress);
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum NodeAnswer {
-    /// Done; the path of what was made, or nothing.
-    Done { path: String },
+    /// Done, with what is told of it.
+    Done(Output),
     /// Why it failed.
     Failed { words: String },
 }
@@ -116,6 +117,8 @@ fn storage_status(error: &StorageError) -> Status {
         StorageError::OtherSize { .. } | StorageError::OtherExport(_) | StorageError::HoldsData { .. } => {
             Status::failed_precondition(text)
         }
+        StorageError::DamagedImage { .. } | StorageError::Served { .. } => Status::failed_precondition(text),
+        StorageError::Cancelled { .. } => Status::aborted(text),
         StorageError::File { .. } => Status::internal(text),
     }
 }
@@ -158,12 +161,11 @@ async fn work(
     call: NodeCall,
     context: CallContext<NodeProgress>,
 ) -> NodeAnswer {
-    let answer = carry_out(&node, job, call, context.cancel()).await;
+    let context = Arc::new(context);
+    let answer = carry_out(&node, job, call, &context).await;
     agent.changed();
     match answer {
-        Ok(path) => {
-            NodeAnswer::Done { path: path.map(|path| path.display().to_string()).unwrap_or_default() }
-        }
+        Ok(output) => NodeAnswer::Done(output),
         Err(words) => {
             tracing::warn!(call = %context.id(), words, "a call failed");
             NodeAnswer::Failed { words }
@@ -176,15 +178,16 @@ async fn carry_out(
     node: &Arc<Node>,
     job: u64,
     call: NodeCall,
-    cancelled: &CancellationToken,
-) -> Result<Option<PathBuf>, String> {
+    context: &Arc<CallContext<NodeProgress>>,
+) -> Result<Output, String> {
+    let cancelled = context.cancel();
     // Until the end, however that comes.
     let _turn = tokio::select! {
         biased;
         () = cancelled.cancelled() => return Err(ENDED.to_owned()),
         turn = node.turns.wait(job) => turn,
     };
-    let fault = node.faults.at(call.fault_point());
+    let fault = node.faults.at(calls::fault_point(&call));
     tokio::select! {
         biased;
         () = cancelled.cancelled() => return Err(ENDED.to_owned()),
@@ -195,11 +198,15 @@ async fn carry_out(
     }
     let cancel = Cancel::default();
     let mut performed = spawn_blocking({
-        let (node, cancel) = (Arc::clone(node), cancel.clone());
+        let (node, cancel, context) = (Arc::clone(node), cancel.clone(), Arc::clone(context));
         move || {
-            let (disks, exports) = (&*node.disks, &*node.exports);
-            let on = Backends { hypervisors: &node.hypervisors, oses: &node.oses, disks, exports };
-            call.perform(&on, &cancel)
+            let (disks, exports, serving) = (&*node.disks, &*node.exports, &*node.serving);
+            let on = Backends { hypervisors: &node.hypervisors, oses: &node.oses, disks, exports, serving };
+            let tell = |progress: Progress| {
+                let Progress { text, percent } = progress;
+                context.progress(NodeProgress(v1::Progress { text, percent }));
+            };
+            calls::perform(&call, &on, &tell, &cancel)
         }
     });
     let performed = tokio::select! {
@@ -218,7 +225,7 @@ fn execute_event(item: CallItem<NodeProgress, NodeAnswer>) -> v1::ExecuteEvent {
     let answer = |answer| execute_event::Event::Answer(v1::Answer { answer: Some(answer) });
     let event = match item {
         CallItem::Event(NodeProgress(progress)) => execute_event::Event::Progress(progress),
-        CallItem::Answer(NodeAnswer::Done { path }) => answer(Answer::Done(v1::Output { path })),
+        CallItem::Answer(NodeAnswer::Done(output)) => answer(Answer::Done(output.into())),
         CallItem::Answer(NodeAnswer::Failed { words }) => answer(Answer::Failed(words)),
         CallItem::Lost => answer(Answer::Lost(v1::ExecuteGoing {})),
     };
@@ -246,8 +253,8 @@ impl NodeService for NodeGrpc {
             CallId::parse(&request.call_id).map_err(|error| Status::invalid_argument(error.to_string()))?;
         // Without the context, which differs when the call is repeated after a restart of the master.
         let digest = RequestDigest::of(&request.encode_to_vec());
-        let node_call = NodeCall::parse(request.call)?;
-        let _turn = self.agent.admit(&peer, context, Purpose::Act).await?;
+        let node_call = calls::parse(request.call)?;
+        let _turn = self.agent.admit_greeted(&peer, context, Purpose::Act).await?;
         // A call that was begun and not answered before a crash is carried out again: each may come twice.
         let call = Call { id, digest, job: request.job_id, output_dir: None, on_lost: OnLost::Repeat };
         let (agent, node, job) = (Arc::clone(&self.agent), Arc::clone(&self.node), request.job_id);
@@ -268,7 +275,7 @@ impl NodeService for NodeGrpc {
         let request = request.into_inner();
         let context = Context::parse(request.context)?;
         let image = Image::parse(request.image)?;
-        let turn = self.agent.admit(&peer, context, Purpose::Act).await?;
+        let turn = self.agent.admit_greeted(&peer, context, Purpose::Act).await?;
         let copy = self.node.copies.begin(request.job_id);
         drop(turn);
         self.image_fault(FaultPoint::ReadImage, &copy).await?;
@@ -296,7 +303,7 @@ impl NodeService for NodeGrpc {
         };
         let context = Context::parse(start.context)?;
         let image = Image::parse(start.image)?;
-        let turn = self.agent.admit(&peer, context, Purpose::Act).await?;
+        let turn = self.agent.admit_greeted(&peer, context, Purpose::Act).await?;
         // Shared with the writing thread, which a caller that goes away leaves behind.
         let copy = Arc::new(self.node.copies.begin(start.job_id));
         drop(turn);

@@ -25,6 +25,18 @@ pub(crate) struct ConnectionFlags {
     pub(crate) ca: Option<PathBuf>,
 }
 
+impl ConnectionFlags {
+    /// What was given here, and the rest of another command line.
+    pub(crate) fn or(self, other: &ConnectionFlags) -> ConnectionFlags {
+        ConnectionFlags {
+            master: self.master.or_else(|| other.master.clone()),
+            cert: self.cert.or_else(|| other.cert.clone()),
+            key: self.key.or_else(|| other.key.clone()),
+            ca: self.ca.or_else(|| other.ca.clone()),
+        }
+    }
+}
+
 /// Flags of every operation.
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Operation")]

@@ -139,6 +139,20 @@ pub(crate) enum InstanceVerb {
         /// Also when the copy on the secondary is not known to be good
         #[arg(long)]
         ignore_consistency: bool,
+        /// The primary node is marked offline, and I have made sure that the instance does not run there
+        #[arg(long)]
+        fenced: bool,
+        #[command(flatten)]
+        operation: OperationFlags,
+    },
+    /// Move a running mirrored instance to its secondary node without stopping it
+    Migrate {
+        /// The instance
+        #[arg(value_parser = values::instance)]
+        name: String,
+        /// Do not ask for confirmation
+        #[arg(short, long)]
+        force: bool,
         #[command(flatten)]
         operation: OperationFlags,
     },
@@ -203,14 +217,29 @@ pub(crate) enum DiskVerb {
         #[command(flatten)]
         operation: OperationFlags,
     },
-    /// Make the mirror components on the secondary node anew, there or on another node
+    /// Make the files of an instance's disks anew: on another secondary node, or on either of its nodes
+    #[command(group = ArgGroup::new("where").multiple(false).args(["new_secondary", "on_secondary", "on_primary"]))]
     ReplaceDisks {
         /// The instance
         #[arg(value_parser = values::instance)]
         name: String,
-        /// The new secondary node; default: the current one
+        /// On this node, which is the secondary afterwards
         #[arg(short = 'n', long = "new-secondary", value_name = "NODE", value_parser = values::node)]
         new_secondary: Option<String>,
+        /// On the secondary node; this is the default
+        #[arg(short = 's', long)]
+        on_secondary: bool,
+        /// On the primary node, from the copies; the instance is down
+        #[arg(short = 'p', long)]
+        on_primary: bool,
+        #[command(flatten)]
+        operation: OperationFlags,
+    },
+    /// Bring copies that miss writes in sync now, rather than when the master comes to it by itself
+    SyncMirrors {
+        /// The instance, which runs
+        #[arg(value_parser = values::instance)]
+        name: String,
         #[command(flatten)]
         operation: OperationFlags,
     },
@@ -234,6 +263,9 @@ pub(crate) struct NewInstance {
     /// Leave it down
     #[arg(long)]
     pub(crate) no_start: bool,
+    /// Bring its copies in sync later, while it runs
+    #[arg(long)]
+    pub(crate) no_wait_for_sync: bool,
 }
 
 /// What an instance made from nothing is given.

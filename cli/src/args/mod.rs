@@ -23,7 +23,7 @@ pub(crate) use cluster::{
     HookParameters, OnErrorValue, QueueVerb,
 };
 pub(crate) use common::{AsJson, ConnectionFlags, ListFlags, OperationFlags};
-pub(crate) use hooks::HooksVerb;
+pub(crate) use hooks::{ExplainFlags, HooksVerb, HostFlags};
 pub(crate) use instance::{DiskVerb, Hardware, ImportedHardware, InstanceVerb, NewInstance};
 pub(crate) use job::{JobStateFlags, JobVerb};
 pub(crate) use node::{NodeVerb, TokenVerb};
@@ -115,6 +115,14 @@ pub(crate) fn parse(argv: Vec<OsString>) -> Result<CommandLine, clap::Error> {
             Ok(CommandLine { connection, group })
         }
     }
+}
+
+/// Parses the operation of `gnt-hooks explain`: `instance add ...`, `gnt-instance add ...` or `gnt instance add ...`.
+pub(crate) fn parse_explained(words: &[String]) -> Result<CommandLine, clap::Error> {
+    let first = words.first().map_or("", String::as_str);
+    let is_whole = first == "gnt" || first.starts_with("gnt-");
+    let program = (!is_whole).then(|| OsString::from("gnt"));
+    parse(program.into_iter().chain(words.iter().map(OsString::from)).collect())
 }
 
 fn linked<V: Subcommand>(

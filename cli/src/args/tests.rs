@@ -137,6 +137,20 @@ fn the_forms_for_guests_are_taken() {
 }
 
 #[test]
+fn the_forms_for_hooks_are_taken() {
+    for line in [
+        "gnt-hooks explain instance add -t file -n node1 -s 64M -o none web1",
+        "gnt-hooks explain --new-master node2 --json cluster master-failover",
+        "gnt-hooks init --dir /tmp/hooks --json",
+        "gnt-hooks init --config noded.toml",
+        "gnt-hooks lint",
+        "gnt-hooks lint /tmp/hooks --daemon-user 7 --json",
+    ] {
+        parsed(line);
+    }
+}
+
+#[test]
 fn wrong_usage_is_refused_and_names_the_value() {
     let long = "a".repeat(254);
     for (line, part) in [
@@ -166,6 +180,9 @@ fn wrong_usage_is_refused_and_names_the_value() {
         ("gnt-instance start", "NAME"),
         ("gnt-instance add-mirror -b sdc -n node1 web1", "sda"),
         ("gnt-instance remove-mirror -b sda -p -1 web1", "-1"),
+        ("gnt-hooks explain", "<OPERATION>"),
+        ("gnt-hooks explain --new-master node_2 cluster master-failover", "node_2"),
+        ("gnt-hooks lint a b", "'b'"),
         ("gnt-job info x", "'x'"),
         ("gnt-job wait -1", "-1"),
         ("gnt-job cancel --kil 17", "--kill"),

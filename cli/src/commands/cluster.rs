@@ -7,7 +7,10 @@ use muster_proto::v1::{
 };
 use serde_json::json;
 
-use super::{backup_store, client_cert, confirm::confirm, operation};
+use super::{
+    backup_store, client_cert,
+    operation::{self, Asked},
+};
 use crate::{
     args::{
         AllowDenyValue, AsJson, ClusterVerb, ConnectionFlags, ExitCodesValue, GuestParameters,
@@ -21,11 +24,6 @@ use crate::{
 /// Carries out a verb.
 pub(super) async fn run(connection: &ConnectionFlags, verb: ClusterVerb) -> Result<(), Failure> {
     match verb {
-        ClusterVerb::Init { name, hypervisor, operation } => {
-            let master = Master::connect(connection).await?;
-            let init = ClusterInit { name, hypervisor: hypervisor.word().to_owned() };
-            operation::run(&master, Operation::ClusterInit(init), &operation).await
-        }
         ClusterVerb::Info(output) => {
             let cluster = get(&Master::connect(connection).await?).await?;
             if output.json {
@@ -39,30 +37,48 @@ pub(super) async fn run(connection: &ConnectionFlags, verb: ClusterVerb) -> Resu
             let master = master_name(connection).await?;
             if output.json { print_json(&json!({ "master": master })) } else { print(&master) }
         }
-        ClusterVerb::MasterFailover { force, operation } => {
-            confirm("This makes the master daemon on this host the cluster's master.", force, &operation)?;
-            let master = Master::connect(connection).await?;
-            operation::run(&master, Operation::MasterFailover(MasterFailover {}), &operation).await
-        }
-        ClusterVerb::RenewCerts { nodes, operation } => {
-            let master = Master::connect(connection).await?;
-            operation::run(&master, Operation::CertificatesRenew(CertificatesRenew { nodes }), &operation)
-                .await
-        }
-        ClusterVerb::Modify { hooks, guests, operation } => {
-            let master = Master::connect(connection).await?;
-            let change = with_guests(change(&hooks)?, guests);
-            operation::run(&master, Operation::ClusterModify(change), &operation).await
-        }
-        ClusterVerb::Destroy { name, force, operation } => {
-            confirm(&format!("This destroys cluster {name}."), force, &operation)?;
-            let master = Master::connect(connection).await?;
-            operation::run(&master, Operation::ClusterDestroy(ClusterDestroy { name }), &operation).await
-        }
         ClusterVerb::Queue(verb) => queue(&Master::connect(connection).await?, verb).await,
         ClusterVerb::Backup(flags) => backup_store::run(&Master::connect(connection).await?, &flags).await,
         ClusterVerb::ClientCert(verb) => client_cert::run(connection, verb).await,
+        operation @ (ClusterVerb::Init { .. }
+        | ClusterVerb::MasterFailover { .. }
+        | ClusterVerb::RenewCerts { .. }
+        | ClusterVerb::Modify { .. }
+        | ClusterVerb::Destroy { .. }) => {
+            let asked = asked(operation)?.expect("these verbs ask for operations");
+            operation::carry_out(connection, asked).await
+        }
     }
+}
+
+/// The operation that a verb asks for; `None` for one that is none, or makes keys on this host for it.
+pub(super) fn asked(verb: ClusterVerb) -> Result<Option<Asked>, Failure> {
+    Ok(Some(match verb {
+        ClusterVerb::Info(_)
+        | ClusterVerb::Verify(_)
+        | ClusterVerb::Getmaster(_)
+        | ClusterVerb::Queue(_)
+        | ClusterVerb::Backup(_)
+        | ClusterVerb::ClientCert(_) => return Ok(None),
+        ClusterVerb::Init { name, hypervisor, operation } => {
+            let init = ClusterInit { name, hypervisor: hypervisor.word().to_owned() };
+            Asked::one(Operation::ClusterInit(init), operation)
+        }
+        ClusterVerb::MasterFailover { force, operation } => {
+            Asked::one(Operation::MasterFailover(MasterFailover {}), operation)
+                .after("This makes the master daemon on this host the cluster's master.", force)
+        }
+        ClusterVerb::RenewCerts { nodes, operation } => {
+            Asked::one(Operation::CertificatesRenew(CertificatesRenew { nodes }), operation)
+        }
+        ClusterVerb::Modify { hooks, guests, operation } => {
+            Asked::one(Operation::ClusterModify(with_guests(change(&hooks)?, guests)), operation)
+        }
+        ClusterVerb::Destroy { name, force, operation } => {
+            let question = format!("This destroys cluster {name}.");
+            Asked::one(Operation::ClusterDestroy(ClusterDestroy { name }), operation).after(question, force)
+        }
+    }))
 }
 
 /// Asks for the cluster.

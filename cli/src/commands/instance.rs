@@ -1,17 +1,17 @@
 //! `gnt-instance`.
 
 use muster_proto::v1::{
-    DiskGrow, DisksReplace, ImportSource, InstanceAdd, InstanceFailover, InstanceModify, InstanceReboot,
-    InstanceReinstall, InstanceRemove, InstanceRename, InstanceShutdown, InstanceStart, ListInstancesRequest,
-    MirrorAdd, MirrorRemove, operation::Operation,
+    DiskGrow, DisksReplace, ImportSource, InstanceAdd, InstanceFailover, InstanceMigrate, InstanceModify,
+    InstanceReboot, InstanceReinstall, InstanceRemove, InstanceRename, InstanceShutdown, InstanceStart,
+    ListInstancesRequest, MirrorAdd, MirrorRemove, MirrorsSync, operation::Operation,
 };
 
-use super::{confirm::confirm, console, operation};
+use super::{
+    console,
+    operation::{self, Asked},
+};
 use crate::{
-    args::{
-        ConnectionFlags, DiskVerb, Hardware, ImportedHardware, InstanceVerb, IpChange, NewInstance,
-        OperationFlags,
-    },
+    args::{ConnectionFlags, DiskVerb, Hardware, ImportedHardware, InstanceVerb, IpChange, NewInstance},
     client::{Master, answer},
     exit::Failure,
     output::{fields::select, instances as render, one_or_array, print, print_json},
@@ -19,67 +19,89 @@ use crate::{
 
 /// Carries out a verb.
 pub(super) async fn run(connection: &ConnectionFlags, verb: InstanceVerb) -> Result<(), Failure> {
-    let (operations, flags) = match verb {
+    match verb {
         InstanceVerb::List { names, live, list } => {
             let selection = select(render::FIELDS, render::DEFAULT, &list)?;
             let master = Master::connect(connection).await?;
             let request = ListInstancesRequest { names, live };
-            return print(
-                &selection.render(&answer(master.queries().list_instances(request)).await?.instances),
-            );
+            print(&selection.render(&answer(master.queries().list_instances(request)).await?.instances))
         }
-        InstanceVerb::Info { names, live, json } => return info(connection, names, live, json.json).await,
-        InstanceVerb::Console { name } => return console::run(connection, name).await,
+        InstanceVerb::Info { names, live, json } => info(connection, names, live, json.json).await,
+        InstanceVerb::Console { name } => console::run(connection, name).await,
+        operation @ (InstanceVerb::Add { .. }
+        | InstanceVerb::Start { .. }
+        | InstanceVerb::Shutdown { .. }
+        | InstanceVerb::Reboot { .. }
+        | InstanceVerb::Reinstall { .. }
+        | InstanceVerb::Rename { .. }
+        | InstanceVerb::Modify { .. }
+        | InstanceVerb::Failover { .. }
+        | InstanceVerb::Migrate { .. }
+        | InstanceVerb::Remove { .. }
+        | InstanceVerb::OnDisk(_)) => {
+            let asked = asked(operation).expect("these verbs ask for operations");
+            operation::carry_out(connection, asked).await
+        }
+    }
+}
+
+/// The operations that a verb asks for; `None` for one that shows something.
+pub(super) fn asked(verb: InstanceVerb) -> Option<Asked> {
+    Some(match verb {
+        InstanceVerb::List { .. } | InstanceVerb::Info { .. } | InstanceVerb::Console { .. } => return None,
         InstanceVerb::Add { new, hardware, operation } => {
-            (vec![Operation::InstanceAdd(add(new, hardware))], operation)
+            Asked::one(Operation::InstanceAdd(add(new, hardware)), operation)
         }
         InstanceVerb::Start { names, force, operation } => {
             let start = |instance| Operation::InstanceStart(InstanceStart { instance, force });
-            (names.into_iter().map(start).collect(), operation)
+            Asked::all(names.into_iter().map(start).collect(), operation)
         }
         InstanceVerb::Shutdown { names, timeout, operation } => {
             let stop =
                 |instance| Operation::InstanceShutdown(InstanceShutdown { instance, timeout_s: timeout });
-            (names.into_iter().map(stop).collect(), operation)
+            Asked::all(names.into_iter().map(stop).collect(), operation)
         }
-        InstanceVerb::Failover { name, force, ignore_consistency, operation } => {
+        InstanceVerb::Migrate { name, force, operation } => {
+            let question = format!("This moves instance {name} to its secondary node while it runs.");
+            let migrate = Operation::InstanceMigrate(InstanceMigrate { instance: name });
+            Asked::one(migrate, operation).after(question, force)
+        }
+        InstanceVerb::Failover { name, force, ignore_consistency, fenced, operation } => {
             let question =
                 format!("This moves instance {name} to its secondary node; if it runs, it is restarted.");
-            confirm(&question, force, &operation)?;
-            let failover = InstanceFailover { instance: name, ignore_consistency };
-            (vec![Operation::InstanceFailover(failover)], operation)
+            let failover = InstanceFailover { instance: name, ignore_consistency, fenced };
+            Asked::one(Operation::InstanceFailover(failover), operation).after(question, force)
         }
         InstanceVerb::Remove { name, force, operation } => {
-            confirm(&format!("This removes instance {name} and its disks."), force, &operation)?;
-            (vec![Operation::InstanceRemove(InstanceRemove { instance: name })], operation)
+            let question = format!("This removes instance {name} and its disks.");
+            let remove = Operation::InstanceRemove(InstanceRemove { instance: name });
+            Asked::one(remove, operation).after(question, force)
         }
         InstanceVerb::Reinstall { name, os, force, operation } => {
             let question = format!("This installs instance {name} again; what its disks hold is lost.");
-            confirm(&question, force, &operation)?;
-            (vec![Operation::InstanceReinstall(InstanceReinstall { instance: name, os })], operation)
+            let reinstall = Operation::InstanceReinstall(InstanceReinstall { instance: name, os });
+            Asked::one(reinstall, operation).after(question, force)
         }
         InstanceVerb::Reboot { names, kind, operation } => {
             let kind = kind.map(|kind| kind.word().to_owned()).unwrap_or_default();
             let reboot =
                 |instance| Operation::InstanceReboot(InstanceReboot { instance, kind: kind.clone() });
-            (names.into_iter().map(reboot).collect(), operation)
+            Asked::all(names.into_iter().map(reboot).collect(), operation)
         }
         InstanceVerb::Modify { name, memory, vcpus, ip, operation } => {
             let ip = ip.map(|ip| ip_text(ip).unwrap_or_else(|| "none".to_owned()));
             let change = InstanceModify { instance: name, memory_mib: memory, vcpus, ip };
-            (vec![Operation::InstanceModify(change)], operation)
+            Asked::one(Operation::InstanceModify(change), operation)
         }
         InstanceVerb::Rename { name, new_name, operation } => {
-            (vec![Operation::InstanceRename(InstanceRename { instance: name, new_name })], operation)
+            Asked::one(Operation::InstanceRename(InstanceRename { instance: name, new_name }), operation)
         }
         InstanceVerb::OnDisk(verb) => on_disk(verb),
-    };
-    let master = Master::connect(connection).await?;
-    operation::run_all(&master, operations, &flags).await
+    })
 }
 
 /// The operation of a verb on a disk.
-fn on_disk(verb: DiskVerb) -> (Vec<Operation>, OperationFlags) {
+fn on_disk(verb: DiskVerb) -> Asked {
     let (change, flags) = match verb {
         DiskVerb::GrowDisk { name, disk, by, operation } => {
             let grow = DiskGrow { instance: name, disk: disk.word().to_owned(), by_mib: by };
@@ -93,12 +115,16 @@ fn on_disk(verb: DiskVerb) -> (Vec<Operation>, OperationFlags) {
             let remove = MirrorRemove { instance: name, disk: disk.word().to_owned(), disk_id };
             (Operation::MirrorRemove(remove), operation)
         }
-        DiskVerb::ReplaceDisks { name, new_secondary, operation } => {
-            let replace = DisksReplace { instance: name, new_secondary };
+        DiskVerb::SyncMirrors { name, operation } => {
+            (Operation::MirrorsSync(MirrorsSync { instance: name }), operation)
+        }
+        // The secondary is the default.
+        DiskVerb::ReplaceDisks { name, new_secondary, on_secondary: _, on_primary, operation } => {
+            let replace = DisksReplace { instance: name, new_secondary, on_primary };
             (Operation::DisksReplace(replace), operation)
         }
     };
-    (vec![change], flags)
+    Asked::one(change, flags)
 }
 
 /// The message for an instance made from nothing.
@@ -134,6 +160,7 @@ fn base(new: NewInstance) -> InstanceAdd {
         disk_template: new.disk_template.word().to_owned(),
         ip: new.ip.and_then(ip_text),
         no_start: new.no_start,
+        no_wait_for_sync: new.no_wait_for_sync,
         ..InstanceAdd::default()
     }
 }

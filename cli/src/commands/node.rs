@@ -8,7 +8,7 @@ use muster_proto::v1::{
 };
 use serde_json::json;
 
-use super::operation;
+use super::operation::{self, Asked};
 use crate::{
     args::{ConnectionFlags, NodeVerb, TokenVerb},
     client::{Master, answer},
@@ -28,15 +28,6 @@ pub(super) async fn run(connection: &ConnectionFlags, verb: NodeVerb) -> Result<
             let pending = answer(master.tokens().list_pending(ListPendingRequest {})).await?;
             print(&selection.render(&pending.nodes))
         }
-        NodeVerb::Add { name, secondary_ip, address, readd, operation } => {
-            let add = NodeAdd { name, primary_ip: text(address), secondary_ip: text(secondary_ip), readd };
-            let master = Master::connect(connection).await?;
-            operation::run(&master, Operation::NodeAdd(add), &operation).await
-        }
-        NodeVerb::Remove { name, operation } => {
-            let master = Master::connect(connection).await?;
-            operation::run(&master, Operation::NodeRemove(NodeRemove { name }), &operation).await
-        }
         NodeVerb::List { names, live, list } => {
             let selection = select(render::FIELDS, render::DEFAULT, &list)?;
             let master = Master::connect(connection).await?;
@@ -44,6 +35,26 @@ pub(super) async fn run(connection: &ConnectionFlags, verb: NodeVerb) -> Result<
             print(&selection.render(&nodes))
         }
         NodeVerb::Info { names, live, json } => info(connection, names, live, json.json).await,
+        operation @ (NodeVerb::Add { .. } | NodeVerb::Remove { .. } | NodeVerb::Modify { .. }) => {
+            let asked = asked(operation).expect("these verbs ask for operations");
+            operation::carry_out(connection, asked).await
+        }
+    }
+}
+
+/// The operation that a verb asks for; `None` for one that is none.
+pub(super) fn asked(verb: NodeVerb) -> Option<Asked> {
+    Some(match verb {
+        NodeVerb::Token(_) | NodeVerb::Pending(_) | NodeVerb::List { .. } | NodeVerb::Info { .. } => {
+            return None;
+        }
+        NodeVerb::Add { name, secondary_ip, address, readd, operation } => {
+            let add = NodeAdd { name, primary_ip: text(address), secondary_ip: text(secondary_ip), readd };
+            Asked::one(Operation::NodeAdd(add), operation)
+        }
+        NodeVerb::Remove { name, operation } => {
+            Asked::one(Operation::NodeRemove(NodeRemove { name }), operation)
+        }
         NodeVerb::Modify { name, offline, drained, master_candidate, address, secondary_ip, operation } => {
             let change = NodeModify {
                 name,
@@ -53,10 +64,9 @@ pub(super) async fn run(connection: &ConnectionFlags, verb: NodeVerb) -> Result<
                 primary_ip: text(address),
                 secondary_ip: text(secondary_ip),
             };
-            let master = Master::connect(connection).await?;
-            operation::run(&master, Operation::NodeModify(change), &operation).await
+            Asked::one(Operation::NodeModify(change), operation)
         }
-    }
+    })
 }
 
 fn text(address: Option<IpAddr>) -> Option<String> {

@@ -3,14 +3,52 @@
 use muster_proto::v1::{self, Job, SubmitRequest, operation::Operation};
 use serde_json::json;
 
+use super::confirm::confirm;
 use crate::{
-    args::OperationFlags,
+    args::{ConnectionFlags, OperationFlags},
     callback::parent_job,
     client::{Master, answer},
     exit::Failure,
     follow::{Away, Patience, connection_lost, follow},
     output::{denial, jobs, note, one_or_array, print, print_json},
 };
+
+/// What a verb asks for: operations that are submitted together.
+#[derive(Debug, Clone)]
+pub(super) struct Asked {
+    /// One for each object that was named.
+    pub(super) operations: Vec<Operation>,
+    /// How.
+    pub(super) flags: OperationFlags,
+    /// What the operator must confirm before, and whether that was done by a flag.
+    question: Option<(String, bool)>,
+}
+
+impl Asked {
+    /// Several operations.
+    pub(super) fn all(operations: Vec<Operation>, flags: OperationFlags) -> Self {
+        Asked { operations, flags, question: None }
+    }
+
+    /// One operation.
+    pub(super) fn one(operation: Operation, flags: OperationFlags) -> Self {
+        Asked::all(vec![operation], flags)
+    }
+
+    /// The same after a question, unless `force` answers it.
+    pub(super) fn after(self, question: impl Into<String>, force: bool) -> Self {
+        Asked { question: Some((question.into(), force)), ..self }
+    }
+}
+
+/// Asks what is to be confirmed, submits, and tells the end.
+pub(super) async fn carry_out(connection: &ConnectionFlags, asked: Asked) -> Result<(), Failure> {
+    if let Some((question, force)) = &asked.question {
+        confirm(question, *force, &asked.flags)?;
+    }
+    let master = Master::connect(connection).await?;
+    run_all(&master, asked.operations, &asked.flags).await
+}
 
 /// Submits one operation and, unless `--submit` is given, tells its progress and its end.
 pub(super) async fn run(
@@ -22,11 +60,7 @@ pub(super) async fn run(
 }
 
 /// The same for several operations, which the master may run side by side; one that fails stops no other.
-pub(super) async fn run_all(
-    master: &Master,
-    operations: Vec<Operation>,
-    flags: &OperationFlags,
-) -> Result<(), Failure> {
+async fn run_all(master: &Master, operations: Vec<Operation>, flags: &OperationFlags) -> Result<(), Failure> {
     let several = operations.len() > 1;
     let mut failure = None;
     let mut ids = Vec::new();

@@ -1,6 +1,6 @@
 //! Instances in listings, in `info` and in JSON.
 
-use muster_proto::v1::{DiskInfo, InstanceInfo};
+use muster_proto::v1::{DiskInfo, InstanceInfo, MirrorInfo, MirrorStatus};
 use serde_json::{Value as Json, json};
 
 use super::{
@@ -99,9 +99,26 @@ pub(crate) fn instance_json(instance: &InstanceInfo) -> Json {
 
 fn disk_json(disk: &DiskInfo) -> Json {
     let mirrors = disk.mirrors.iter().map(|mirror| {
-        json!({ "disk_id": mirror.disk_id, "node": mirror.node, "uuid": mirror.uuid, "state": mirror.state })
+        json!({
+            "disk_id": mirror.disk_id,
+            "node": mirror.node,
+            "uuid": mirror.uuid,
+            "state": mirror.state,
+            "mirror": mirror_word(mirror),
+            "percent": mirror.percent,
+        })
     });
     json!({ "name": disk.name, "uuid": disk.uuid, "size": disk.size_mib, "mirrors": mirrors.collect::<Vec<_>>() })
+}
+
+/// What a copy's mirror does, where somebody knows.
+fn mirror_word(mirror: &MirrorInfo) -> Option<&'static str> {
+    match mirror.mirror() {
+        MirrorStatus::Unspecified => None,
+        MirrorStatus::Syncing => Some("syncing"),
+        MirrorStatus::Ready => Some("in sync"),
+        MirrorStatus::Broken => Some("degraded"),
+    }
 }
 
 /// Everything of an instance for people.
@@ -110,8 +127,13 @@ pub(crate) fn instance_text(instance: &InstanceInfo) -> String {
     for disk in &instance.disks {
         text += &format!("  disk {}, {}, uuid {}\n", disk.name, text::size(disk.size_mib), disk.uuid);
         for mirror in &disk.mirrors {
+            let follows = match (mirror_word(mirror), mirror.percent) {
+                (None, _) => String::new(),
+                (Some(word), None) => format!(" ({word})"),
+                (Some(word), Some(percent)) => format!(" ({word}, {percent} %)"),
+            };
             text += &format!(
-                "    mirror component, DISK_ID {}, on {}, {}, uuid {}\n",
+                "    mirror component, DISK_ID {}, on {}, {}{follows}, uuid {}\n",
                 mirror.disk_id, mirror.node, mirror.state, mirror.uuid
             );
         }
@@ -121,8 +143,6 @@ pub(crate) fn instance_text(instance: &InstanceInfo) -> String {
 
 #[cfg(test)]
 mod tests {
-    use muster_proto::v1::MirrorInfo;
-
     use super::*;
     use crate::{args::ListFlags, output::fields::select};
 
@@ -132,6 +152,8 @@ mod tests {
             node: node.to_owned(),
             uuid: format!("m{disk_id}"),
             state: "consistent".to_owned(),
+            mirror: [MirrorStatus::Unspecified, MirrorStatus::Syncing][usize::from(node == "node2")].into(),
+            percent: (node == "node2").then_some(34),
         };
         let instance = |name: &str, status: &str| InstanceInfo {
             name: name.to_owned(),
@@ -180,7 +202,7 @@ web3     diskless      none node1        -               ERROR_nodedown      ?  
         assert!(text.ends_with(
             "  disk sda, 10.0G, uuid d
     mirror component, DISK_ID 0, on node1, consistent, uuid m0
-    mirror component, DISK_ID 1, on node2, consistent, uuid m1
+    mirror component, DISK_ID 1, on node2, consistent (syncing, 34 %), uuid m1
 "
         ));
         let value = instance_json(&instances()[0]);

@@ -4,12 +4,14 @@
 
 pub(crate) mod cluster;
 pub(crate) mod denial;
+pub(crate) mod explain;
 pub(crate) mod exports;
 pub(crate) mod fields;
 pub(crate) mod hooks;
 pub(crate) mod instances;
 pub(crate) mod job_info;
 pub(crate) mod jobs;
+pub(crate) mod lint;
 pub(crate) mod list;
 pub(crate) mod nodes;
 pub(crate) mod oses;

@@ -163,7 +163,13 @@ mod tests {
             cpus: 4,
             version: "0.1.0".to_owned(),
             certificate_days: -1,
-            guests: vec![GuestState { instance_uuid: "g".into(), state: 1, memory_mib: 512, vcpus: 1 }],
+            guests: vec![GuestState {
+                instance_uuid: "g".into(),
+                state: 1,
+                memory_mib: 512,
+                vcpus: 1,
+                ..GuestState::default()
+            }],
             ..NodeState::default()
         };
         let node = |name: &str| NodeInfo {

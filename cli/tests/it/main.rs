@@ -250,3 +250,19 @@ fn verify_with_an_error_is_exit_code_1() {
     let check: Value = serde_json::from_str(&out).unwrap();
     assert_eq!((code, &check["findings"][0]["error"]), (1, &json!(true)));
 }
+
+#[test]
+fn explain_asks_and_submits_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let master = Master::start(folder.path(), Script::default());
+    let (code, out, err) = run(master.socket(), "hooks explain instance start web1 web2 --json");
+    assert_eq!((code, err.as_str()), (0, ""));
+    let both: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!((&both[0]["target"], &both[1]["target"]), (&json!("web1"), &json!("web2")));
+    // It would ask for confirmation; an explanation changes nothing, so there is nothing to confirm.
+    let (code, out, err) = run(master.socket(), "hooks explain instance remove web1");
+    assert_eq!((code, out.as_str(), err.as_str()), (1, "", "error: refused: not in this play\n"));
+    let (code, _, err) = run(master.socket(), "hooks explain instance list");
+    assert!(code == 2 && err.contains("is no operation"), "{code} {err}");
+    assert!(master.script().submissions.is_empty());
+}

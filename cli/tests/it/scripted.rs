@@ -261,6 +261,19 @@ impl query_service_server::QueryService for Service {
         Ok(Response::new(v1::ListNodeHooksResponse::default()))
     }
 
+    async fn explain(
+        &self,
+        request: Request<v1::ExplainRequest>,
+    ) -> Result<Response<v1::ExplainResponse>, Status> {
+        let operation = request.into_inner().operation.and_then(|operation| operation.operation);
+        match operation {
+            Some(v1::operation::Operation::InstanceStart(start)) => {
+                Ok(Response::new(v1::ExplainResponse { target: start.instance, ..Default::default() }))
+            }
+            _ => Err(Status::failed_precondition("refused: not in this play")),
+        }
+    }
+
     async fn list_node_oses(
         &self,
         _: Request<v1::ListNodeOsesRequest>,

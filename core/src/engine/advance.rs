@@ -7,6 +7,7 @@ use super::{
     Phase, RUNNING_MAX, Submission,
 };
 use crate::{
+    explain::cluster_for,
     hooks::{self, NodeAnswer},
     model::Cluster,
     names::NodeName,
@@ -63,16 +64,7 @@ impl Engine {
     fn prepare(&self, id: u64) -> Result<Prepared, Refusal> {
         let submission = &self.jobs[&id].submission;
         let new_cluster: Option<&Cluster> = submission.fresh.new_cluster.as_deref();
-        let cluster = match (&self.cluster, new_cluster) {
-            (Some(cluster), None) => cluster,
-            (None, Some(new)) => new,
-            (Some(cluster), Some(_)) => {
-                return Err(Refusal(format!("this host is the master of cluster {} already", cluster.name)));
-            }
-            (None, None) => {
-                return Err(Refusal("there is no cluster here: run `gnt-cluster init`".to_owned()));
-            }
-        };
+        let cluster = cluster_for(self.cluster.as_ref(), new_cluster)?;
         let undone = self.undone_calls();
         let given = Given { cluster, fresh: &submission.fresh, local: &self.local, undone: &undone };
         let facts =

@@ -51,7 +51,7 @@ impl Engine {
         set.iter().filter(|name| !offline(name)).cloned().collect()
     }
 
-    /// One node's call, the environment as HOOKS.md E4 wants it: only HOOKS_PHASE and MASTER differ between phases.
+    /// One node's call.
     pub(super) fn hooks_call(
         &self,
         id: u64,
@@ -60,11 +60,6 @@ impl Engine {
         node: &NodeName,
         attempt: u32,
     ) -> HooksCall {
-        let env = prepared.env.clone().set("HOOKS_PHASE", phase.value());
-        let env = match phase {
-            hooks::Phase::Pre => env,
-            hooks::Phase::Post => env.set("MASTER", prepared.master_post.as_str()),
-        };
         let silent = |reports: &[NodeReport]| {
             reports.iter().any(|r| r.node == *node && matches!(r.answer, NodeAnswer::NotReached { .. }))
         };
@@ -73,7 +68,7 @@ impl Engine {
             node: node.clone(),
             phase,
             prefix: prepared.hook_prefix.clone().expect("only operations with hooks call them"),
-            env,
+            env: prepared.env_in(phase),
             policy: prepared.policy.clone(),
             probe: phase == hooks::Phase::Post && silent(&self.jobs[&id].pre),
         }

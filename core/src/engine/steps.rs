@@ -27,14 +27,16 @@ impl Engine {
     pub(super) fn run_step(
         &mut self,
         id: u64,
-        prepared: Box<Prepared>,
+        mut prepared: Box<Prepared>,
         step: usize,
         outputs: Vec<calls::Output>,
         now: Now,
     ) {
-        let Some(next) = prepared.plan.steps.get(step) else {
+        let Some(next) = prepared.plan.steps.get_mut(step) else {
             return self.commit(id, prepared, &outputs, now);
         };
+        // Recorded with the job: whoever sends the call again sends the same.
+        next.call.fill(&outputs);
         let call = next.call.clone();
         let entry = LogEntry::Step { text: call.text(), node: call.node().cloned() };
         self.job_mut(id).log(now.wall_ms, Level::Info, entry);
@@ -142,8 +144,8 @@ impl Engine {
                     Level::Warning,
                     LogEntry::Text(format!("{text}{place} was left out: {why}")),
                 );
-                if let StepKind::Optional { edit } = kind {
-                    job.extra_edits.extend(edit.clone());
+                if let StepKind::Optional { edits } = kind {
+                    job.extra_edits.extend(edits.iter().cloned());
                 }
                 outputs.push(calls::Output::default());
             }
@@ -170,7 +172,7 @@ impl Engine {
     }
 
     /// The configuration changes, the cleanups are recorded and the job goes on, all in one transaction.
-    fn commit(&mut self, id: u64, prepared: Box<Prepared>, outputs: &[calls::Output], now: Now) {
+    fn commit(&mut self, id: u64, mut prepared: Box<Prepared>, outputs: &[calls::Output], now: Now) {
         let since_ms = self.awaited.remove(&id).map_or(now.mono_ms, |awaited| awaited.since_ms);
         let job = self.job_mut(id);
         job.committed = true;
@@ -181,6 +183,9 @@ impl Engine {
         edits.extend(std::mem::take(&mut job.extra_edits));
         for edit in &mut edits {
             edit.fill(outputs);
+        }
+        for (call, _) in &mut prepared.plan.cleanups {
+            call.fill(outputs);
         }
         for (index, (call, once)) in prepared.plan.cleanups.iter().enumerate() {
             let id = CleanupId { job: id, index: u32::try_from(index).unwrap_or(u32::MAX) };

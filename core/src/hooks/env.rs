@@ -8,6 +8,10 @@ use serde::{Deserialize, Serialize};
 pub const PHASE_PRE: &str = "PRE";
 /// The phase's value of `HOOKS_PHASE` after the operation.
 pub const PHASE_POST: &str = "POST";
+/// `PATH` of every script (HOOKS.md X5).
+pub const SCRIPT_PATH: &str = "/sbin:/bin:/usr/sbin:/usr/bin";
+/// What stands before every variable's name (HOOKS.md E1).
+pub const VARIABLE_PREFIX: &str = "GANETI_";
 /// Longest environment string, name and value and the sign between, in bytes; the kernel's bound is 128 KiB.
 const STRING_BYTES_MAX: usize = 128 * 1024 - 1;
 
@@ -111,6 +115,19 @@ impl Env {
         self
     }
 
+    /// What a node adds for all of its scripts: itself, and where its facts are, if that is known.
+    #[must_use]
+    pub fn on_node(self, name: &str, data_dir: Option<&str>) -> Self {
+        let kind = if self.get("MASTER") == Some(name) { "MASTER" } else { "NODE" };
+        self.set("HOST_NAME", name).set("HOST_TYPE", kind).optional("DATA_DIR", data_dir)
+    }
+
+    /// What a node adds for one script: its own kill limit, in whole seconds, rounded up.
+    #[must_use]
+    pub fn for_script(self, kill_ms: u64) -> Self {
+        self.set("HOOK_KILL_TIMEOUT_S", kill_ms.div_ceil(1000).to_string())
+    }
+
     /// The value of a variable, its name without prefix.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.0.get(name).map(String::as_str)
@@ -127,7 +144,7 @@ impl Env {
     /// When a value holds NUL or is too long; the first such is named.
     pub fn validate(&self) -> Result<(), EnvError> {
         for (name, value) in &self.0 {
-            let bytes = "GANETI_".len() + name.len() + 1 + value.len();
+            let bytes = VARIABLE_PREFIX.len() + name.len() + 1 + value.len();
             if bytes > STRING_BYTES_MAX {
                 return Err(EnvError::TooLong { name: name.clone(), bytes });
             }

@@ -1,14 +1,18 @@
 //! OP_BACKUP_EXPORT: saves an instance's disks on a node, in place of its older export there.
 
 use serde::{Deserialize, Serialize};
+use uuid::Uuid;
 
 use super::{
-    Given, HookNodes, HookRow, ObjectKind, Operation, Plan, Refusal, Row, Submitter, common, examples, parts,
+    Given, HookNodes, HookRow, ObjectKind, Operation, Plan, Refusal, Row, Submitter, common, examples,
+    mirroring::{self, Starting},
+    parts,
 };
 use crate::{
     calls::{Call, Image, NodeCall},
     edit::Edit,
     hooks::Env,
+    hypervisor::HypervisorKind,
     locks::Locks,
     model::{Cluster, Export, Instance},
     names::{InstanceName, NodeName},
@@ -54,6 +58,26 @@ fn manifest(export: &Export, instance: &Instance) -> String {
          \"memory_mib\": {memory_mib},\n  \"vcpus\": {vcpus},\n  \"os\": \"{os}\",\n  \
          \"created_ms\": {created_ms},\n  \"did_shutdown\": {did_shutdown},\n  \"disks\": {disks}\n}}\n"
     )
+}
+
+/// The files that hold an instance's disks on its primary, in the disks' order.
+fn disk_files(instance: &Instance) -> Vec<Uuid> {
+    instance.disks.iter().map(|disk| disk.uuid).collect()
+}
+
+/// The files that get what the disks of a running guest hold at one moment, in the disks' order.
+fn snapshots(given: Given<'_>, instance: &Instance) -> Vec<Uuid> {
+    (parts::FILES..).take(instance.disks.len()).map(|position| parts::fresh_uuid(given, position)).collect()
+}
+
+/// Fills these files; they go when the export has them.
+fn plan_snapshot(mut plan: Plan, instance: &Instance, files: &[Uuid]) -> Plan {
+    for (disk, file) in instance.disks.iter().zip(files) {
+        plan = parts::plan_disk(plan, &instance.primary, *file, disk.size_mib);
+    }
+    let disks = instance.disks.iter().zip(files).map(|(disk, file)| (disk.uuid, *file)).collect();
+    let call = NodeCall::DisksSnapshot { instance: instance.uuid, name: instance.name.clone(), disks };
+    plan.harmless(Call::Node(instance.primary.clone(), call))
 }
 
 impl Operation for BackupExport {
@@ -118,16 +142,24 @@ impl Operation for BackupExport {
             plan = parts::plan_elsewhere(plan, given, instance);
             plan = parts::plan_stop(plan, given.cluster, instance, parts::SHUTDOWN_TIMEOUT_MS);
         }
-        for disk in &instance.disks {
+        let live = instance.up && self.no_shutdown && given.cluster.hypervisor.kind == HypervisorKind::Qemu;
+        let files = if live { snapshots(given, instance) } else { disk_files(instance) };
+        if live {
+            plan = plan_snapshot(plan, instance, &files);
+        }
+        for (disk, file) in instance.disks.iter().zip(&files) {
             let to = Image::Export { export: export.uuid, name: disk.name.image() };
-            plan = plan.harmless(parts::copy(
-                (&instance.primary, Image::Disk { disk: disk.uuid }),
-                (&self.node, to),
-            ));
+            plan = plan
+                .harmless(parts::copy((&instance.primary, Image::Disk { disk: *file }), (&self.node, to)));
         }
         if stop {
             // As soon as all is copied. It is the stop's undo too, so there is nothing of its own to undo.
-            plan = plan.harmless(parts::guest_start(given.cluster, instance, false));
+            let how = Starting { force: false, undone: false };
+            plan = mirroring::plan_start(plan, given.cluster, Some(instance), instance, how);
+            let after = mirroring::started(given.cluster, Some(instance), instance);
+            if after != *instance {
+                plan = plan.edit(Edit::InstancePut { instance: Box::new(after) });
+            }
         }
         let publish = NodeCall::ExportPublish { export: export.uuid, manifest: manifest(export, instance) };
         plan = plan
@@ -135,6 +167,11 @@ impl Operation for BackupExport {
             .edit(Edit::ExportPut { export: Box::new(export.clone()) });
         for old in older {
             plan = plan.edit(Edit::ExportRemove { export: old.uuid }).cleanup(remove(old));
+        }
+        if live {
+            for file in &files {
+                plan = plan.cleanup(parts::disk_remove(&instance.primary, *file));
+            }
         }
         plan
     }
@@ -144,11 +181,13 @@ impl Operation for BackupExport {
             let (instance, node) = (examples::instance_name(instance), examples::node_name(node));
             (examples::cluster(), examples::fresh(), BackupExport { instance, node, no_shutdown })
         };
+        let (_, fresh, live) = export("mail1", "node2", true);
         vec![
             export("web1", "node2", false),
             export("web1", "node3", true),
             export("db1", "node2", true),
             export("null1", "node1", false),
+            (examples::in_sync("mail1"), fresh, live),
         ]
     }
 }
@@ -174,9 +213,8 @@ mod tests {
 
     #[test]
     fn the_shutdown_variable_tells_whether_the_guest_runs_meanwhile() {
-        for ((cluster, fresh, op), (value, stops)) in
-            BackupExport::examples().into_iter().zip([("True", 1), ("False", 0), ("True", 0), ("True", 1)])
-        {
+        let values = [("True", 1), ("False", 0), ("True", 0), ("True", 1), ("False", 0)];
+        for ((cluster, fresh, op), (value, stops)) in BackupExport::examples().into_iter().zip(values) {
             let prepared = examples::prepared(&op, &cluster, &fresh, &cluster.master);
             assert_eq!(prepared.env.get("EXPORT_DO_SHUTDOWN"), Some(value), "{op:?}");
             let found = prepared.plan.steps.iter().filter(|step| step.call.text().starts_with("stop"));

@@ -68,7 +68,7 @@ impl Operation for ClusterDestroy {
         // follows the final one may fail no more.
         let leave = Step { call: Call::Master(MasterCall::LocalNodeLeave), kind: StepKind::Final };
         Plan { steps: vec![leave], ..Plan::new() }
-            .optional(Call::Master(MasterCall::CaRemove), None)
+            .optional(Call::Master(MasterCall::CaRemove), Vec::new())
             .edit(Edit::ClusterDestroy)
     }
 

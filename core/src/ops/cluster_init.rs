@@ -75,7 +75,11 @@ impl Operation for ClusterInit {
 
     fn plan(&self, _given: Given<'_>, checked: &Checked) -> Plan {
         let node = &checked.node;
-        let sign = MasterCall::LocalNodeSign { node: node.name.clone(), uuid: node.uuid };
+        let sign = MasterCall::LocalNodeSign {
+            node: node.name.clone(),
+            uuid: node.uuid,
+            addresses: node.addresses(),
+        };
         Plan::new()
             .step(
                 Call::Master(MasterCall::CaCreate { cluster: checked.cluster.uuid }),

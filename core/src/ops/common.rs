@@ -171,6 +171,7 @@ pub(super) fn guest(cluster: &Cluster, instance: &Instance) -> Guest {
         mac: instance.mac.clone(),
         os: instance.os.clone(),
         hypervisor: cluster.hypervisor.clone(),
+        generation: instance.generation,
     }
 }
 

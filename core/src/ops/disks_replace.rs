@@ -1,16 +1,20 @@
-//! OP_INSTANCE_REPLACE_DISKS: new copies of all mirrored disks, on another node or on the same; the old ones go after.
+//! OP_INSTANCE_REPLACE_DISKS: new copies of all mirrored disks, on another node or on the same, or new files on the primary;
+//! the old ones go after the new ones hold everything.
 
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::{
-    Given, HookNodes, HookRow, ObjectKind, Operation, Plan, Refusal, Row, Submitter, common, examples, parts,
+    Given, HookNodes, HookRow, ObjectKind, Operation, Plan, Refusal, Row, Submitter, common, examples,
+    mirroring::{self, Copy},
+    parts,
 };
 use crate::{
+    calls::{Call, Image},
     edit::Edit,
     hooks::Env,
     locks::Locks,
-    model::{Cluster, CopyState, DiskTemplate, Instance, Mirror},
+    model::{Cluster, CopyState, DiskTemplate, Instance},
     names::{InstanceName, NodeName},
 };
 
@@ -21,18 +25,73 @@ pub struct DisksReplace {
     pub instance: InstanceName,
     /// Default: the current secondary.
     pub new_secondary: Option<NodeName>,
+    /// The primary's files are made anew, from the copies, instead of the copies.
+    pub on_primary: bool,
 }
 
 /// What check proved.
 #[derive(Debug)]
 pub struct Checked {
     before: Instance,
-    after: Instance,
     old_secondary: NodeName,
     new_secondary: NodeName,
-    /// New files with their sizes in MiB.
-    made: Vec<(Uuid, u64)>,
-    replaced: Vec<Mirror>,
+    files: Files,
+}
+
+/// Which files come and go.
+#[derive(Debug)]
+struct Files {
+    after: Instance,
+    /// New files with their nodes and sizes in MiB.
+    made: Vec<(NodeName, Uuid, u64)>,
+    /// The new copies of the instance as it is afterwards.
+    new_copies: Vec<Copy>,
+    /// Calls that fill new files of the primary.
+    from_copies: Vec<Call>,
+    /// Old files with their nodes.
+    replaced: Vec<(NodeName, Uuid)>,
+}
+
+/// Every copy is made anew on this node.
+fn new_copies(given: Given<'_>, before: &Instance, node: &NodeName) -> Files {
+    let mut after = before.clone();
+    let (mut made, mut replaced) = (Vec::new(), Vec::new());
+    let mut disks = std::mem::take(&mut after.disks);
+    for disk in &mut disks {
+        for old in &mut disk.mirrors {
+            let uuid = parts::fresh_uuid(given, parts::FILES + made.len());
+            let new = parts::new_mirror(&mut after, node, uuid, CopyState::Consistent);
+            made.push((node.clone(), uuid, disk.size_mib));
+            let old = std::mem::replace(old, new);
+            replaced.push((old.node, old.uuid));
+        }
+    }
+    after.disks = disks;
+    let new_copies = mirroring::copies(&after, |mirror| made.iter().any(|(_, uuid, _)| *uuid == mirror.uuid));
+    Files { after, made, new_copies, from_copies: Vec::new(), replaced }
+}
+
+/// Every file of the primary is made anew from its copy, which holds everything; the guest is down.
+fn check_primary(op: &DisksReplace, given: Given<'_>, before: &Instance) -> Result<Files, Refusal> {
+    if op.new_secondary.is_some() {
+        return Err(Refusal("name a new secondary node or the primary's disks, not both".to_owned()));
+    }
+    parts::refuse_up(before)?;
+    let mut after = before.clone();
+    let (mut made, mut replaced, mut from_copies) = (Vec::new(), Vec::new(), Vec::new());
+    for disk in &mut after.disks {
+        let from = disk.mirrors.iter().find(|mirror| mirror.state == CopyState::Consistent);
+        let from = from.ok_or_else(|| {
+            Refusal(format!("disk {} of {} has no consistent copy", disk.name.as_str(), op.instance))
+        })?;
+        common::node_with_disks(given.cluster, &from.node)?;
+        let uuid = parts::fresh_uuid(given, parts::FILES + made.len());
+        let (copy, file) = (Image::Disk { disk: from.uuid }, Image::Disk { disk: uuid });
+        from_copies.push(parts::copy((&from.node, copy), (&before.primary, file)));
+        made.push((before.primary.clone(), uuid, disk.size_mib));
+        replaced.push((before.primary.clone(), std::mem::replace(&mut disk.uuid, uuid)));
+    }
+    Ok(Files { after, made, new_copies: Vec::new(), from_copies, replaced })
 }
 
 /// The node that gets the new copies.
@@ -92,20 +151,12 @@ impl Operation for DisksReplace {
         let old_secondary = parts::secondary(&before)
             .ok_or_else(|| Refusal(format!("{} has no secondary node: add a mirror first", self.instance)))?;
         let new_secondary = check_secondary(self, given.cluster, &before, &old_secondary)?;
-        let mut after = before.clone();
-        let mut made = Vec::new();
-        let mut replaced = Vec::new();
-        let mut disks = std::mem::take(&mut after.disks);
-        for disk in &mut disks {
-            for old in &mut disk.mirrors {
-                let uuid = parts::fresh_uuid(given, parts::FILES + made.len());
-                let new = parts::new_mirror(&mut after, &new_secondary, uuid, CopyState::Inconsistent);
-                made.push((uuid, disk.size_mib));
-                replaced.push(std::mem::replace(old, new));
-            }
-        }
-        after.disks = disks;
-        Ok(Checked { before, after, old_secondary, new_secondary, made, replaced })
+        let files = if self.on_primary {
+            check_primary(self, given, &before)?
+        } else {
+            new_copies(given, &before, &new_secondary)
+        };
+        Ok(Checked { before, old_secondary, new_secondary, files })
     }
 
     fn hook_nodes(&self, given: Given<'_>, checked: &Checked) -> HookNodes {
@@ -118,14 +169,23 @@ impl Operation for DisksReplace {
             .set("NEW_SECONDARY", checked.new_secondary.as_str())
     }
 
-    fn plan(&self, _given: Given<'_>, checked: &Checked) -> Plan {
+    fn plan(&self, given: Given<'_>, checked: &Checked) -> Plan {
+        let Checked { before, files, .. } = checked;
         let mut plan = Plan::new();
-        for (uuid, size_mib) in &checked.made {
-            plan = parts::plan_disk(plan, &checked.new_secondary, *uuid, *size_mib);
+        for (node, uuid, size_mib) in &files.made {
+            plan = parts::plan_disk(plan, node, *uuid, *size_mib);
         }
-        plan = plan.edit(Edit::InstancePut { instance: Box::new(checked.after.clone()) });
-        for old in &checked.replaced {
-            plan = plan.cleanup(parts::disk_remove(&old.node, old.uuid));
+        plan = match &files.from_copies[..] {
+            [] => mirroring::plan_fill(plan, given.cluster, &files.after, &files.new_copies),
+            copies => copies.iter().fold(plan, |plan, copy| plan.harmless(copy.clone())),
+        };
+        plan = plan.edit(Edit::InstancePut { instance: Box::new(files.after.clone()) });
+        // All at once: the mirrors of the old copies end before their files go.
+        let old: Vec<Copy> =
+            mirroring::copies(before, |mirror| files.replaced.iter().any(|(_, uuid)| *uuid == mirror.uuid));
+        plan = mirroring::plan_end(plan, given.cluster, before, &old);
+        for (node, uuid) in &files.replaced {
+            plan = plan.cleanup(parts::disk_remove(node, *uuid));
         }
         plan
     }
@@ -133,13 +193,23 @@ impl Operation for DisksReplace {
     fn examples() -> Vec<(Cluster, super::Fresh, Self)> {
         let replace = |cluster: Cluster, name: &str, node: Option<&str>| {
             let (instance, new_secondary) = (examples::instance_name(name), node.map(examples::node_name));
-            (cluster, examples::fresh(), DisksReplace { instance, new_secondary })
+            (cluster, examples::fresh(), DisksReplace { instance, new_secondary, on_primary: false })
         };
         vec![
             replace(examples::cluster(), "mail1", Some("node1")),
             replace(examples::cluster(), "db1", None),
             replace(examples::offline("node3"), "mail1", Some("node1")),
             replace(examples::second_copy("mail1"), "mail1", None),
+            replace(examples::in_sync("mail1"), "mail1", Some("node1")),
+            (
+                examples::cluster(),
+                examples::fresh(),
+                DisksReplace {
+                    instance: examples::instance_name("db1"),
+                    new_secondary: None,
+                    on_primary: true,
+                },
+            ),
         ]
     }
 }
@@ -150,7 +220,7 @@ mod tests {
 
     fn check(cluster: &Cluster, name: &str, node: Option<&str>, text: &str) {
         let (instance, new_secondary) = (examples::instance_name(name), node.map(examples::node_name));
-        let op = DisksReplace { instance, new_secondary };
+        let op = DisksReplace { instance, new_secondary, on_primary: false };
         examples::refused(&op, cluster, &examples::fresh(), &cluster.master, text);
     }
 
@@ -170,7 +240,8 @@ mod tests {
     fn each_copy_gets_a_new_file_and_a_new_id() {
         let (cluster, fresh, op) = DisksReplace::examples().remove(3);
         let plan = examples::prepared(&op, &cluster, &fresh, &cluster.master).plan;
-        assert_eq!((plan.steps.len(), plan.cleanups.len()), (4, 4));
+        // A file is made and filled for each.
+        assert_eq!((plan.steps.len(), plan.cleanups.len()), (8, 4));
         let [Edit::InstancePut { instance }] = &plan.edits[..] else { panic!("one edit") };
         let ids: Vec<u32> =
             instance.disks.iter().flat_map(|disk| &disk.mirrors).map(|copy| copy.id).collect();

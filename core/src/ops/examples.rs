@@ -7,7 +7,7 @@ use uuid::Uuid;
 use super::{FRESH_UUIDS, Fresh, InstanceAdd, PendingNode};
 use crate::{
     hooks::HookPolicy,
-    hypervisor::HypervisorParams,
+    hypervisor::{HypervisorKind, HypervisorParams},
     model::{
         Client, ClientRole, Cluster, CopyState, Disk, DiskName, DiskTemplate, Export, Instance, Mirror, Node,
     },
@@ -75,7 +75,28 @@ fn instance(
         up,
         created_ms: 1_700_000_000_000,
         next_mirror_id: 1 + u32::try_from(copies).expect("a handful"),
+        generation: 0,
     }
+}
+
+/// The examples' cluster with virtual machines, and all copies of an instance hold what its disks hold.
+pub fn in_sync(name: &str) -> Cluster {
+    let mut cluster = cluster();
+    cluster.hypervisor.kind = HypervisorKind::Qemu;
+    let instance = cluster.instances.get_mut(&instance_name(name)).expect("it is an example");
+    for copy in instance.disks.iter_mut().flat_map(|disk| &mut disk.mirrors) {
+        copy.state = CopyState::Consistent;
+    }
+    cluster
+}
+
+/// The same, but the instance's primary is marked offline and a command can fence it.
+pub fn fenced(name: &str) -> Cluster {
+    let mut cluster = in_sync(name);
+    let primary = cluster.instances[&instance_name(name)].primary.clone();
+    cluster.nodes.get_mut(&primary).expect("it is an example").offline = true;
+    cluster.fence_command = Some("/usr/local/sbin/fence".to_owned());
+    cluster
 }
 
 /// An export with a disk of 128 MiB and one of 64 MiB.
@@ -227,6 +248,7 @@ pub fn instance_add(template: DiskTemplate, secondary: Option<&str>) -> Instance
         ip: None,
         os: Some(OsName::parse("none").expect("examples use good names")),
         no_start: false,
+        no_wait_for_sync: false,
         source: None,
     }
 }

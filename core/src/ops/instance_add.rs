@@ -7,7 +7,9 @@ use uuid::Uuid;
 
 use super::{
     Given, HookNodes, HookRow, ImportSource, ObjectKind, Operation, Plan, Refusal, Row, Submitter, addresses,
-    bounds, common, examples, parts,
+    bounds, common, examples,
+    mirroring::{self, Starting},
+    parts,
 };
 use crate::{
     calls::{Call, Image, NodeCall},
@@ -43,6 +45,8 @@ pub struct InstanceAdd {
     pub os: Option<OsName>,
     /// Leaves it down.
     pub no_start: bool,
+    /// Its copies are brought in sync later, while the guest computes.
+    pub no_wait_for_sync: bool,
     /// The export to take the disks from.
     pub source: Option<ImportSource>,
 }
@@ -140,8 +144,9 @@ fn check_export<'a>(source: &ImportSource, cluster: &'a Cluster) -> Result<&'a E
     })
 }
 
-/// The disks with their copies; new files are empty on both sides, and imported ones are written on both sides.
+/// The disks with their copies, which hold what the disks hold, unless nobody waits for it.
 fn check_files(op: &InstanceAdd, given: Given<'_>, sizes: &[(DiskName, u64)], instance: &mut Instance) {
+    let state = if op.no_wait_for_sync { CopyState::Inconsistent } else { CopyState::Consistent };
     let mut position = parts::FILES;
     let mut next_uuid = || {
         position += 1;
@@ -151,7 +156,7 @@ fn check_files(op: &InstanceAdd, given: Given<'_>, sizes: &[(DiskName, u64)], in
         let uuid = next_uuid();
         let mirrors = op.secondary.iter().map(|node| {
             let copy_uuid = next_uuid();
-            parts::new_mirror(instance, node, copy_uuid, CopyState::Consistent)
+            parts::new_mirror(instance, node, copy_uuid, state)
         });
         let mirrors = mirrors.collect();
         instance.disks.push(Disk { name: *name, uuid, size_mib: *size_mib, mirrors });
@@ -233,6 +238,7 @@ impl Operation for InstanceAdd {
             up: false,
             created_ms: given.fresh.now_ms,
             next_mirror_id: parts::MIRROR_ID_FIRST,
+            generation: 0,
         };
         check_files(self, given, &sizes, &mut instance);
         Ok(Checked { instance, export: export.cloned() })
@@ -270,19 +276,29 @@ impl Operation for InstanceAdd {
             }
         }
         if let Some(export) = &checked.export {
+            let check = NodeCall::ExportCheck { export: export.uuid };
+            plan = plan.harmless(Call::Node(export.node.clone(), check));
             plan = plan_copies(plan, export, instance);
         }
-        if checked.export.is_none() && !instance.disks.is_empty() && !instance.os.is_none() {
+        let installed = checked.export.is_none() && !instance.disks.is_empty() && !instance.os.is_none();
+        if installed {
             let guest = common::guest(given.cluster, instance);
             // What it leaves behind goes with the disks.
             let install = NodeCall::OsCreate { guest, reinstall: false };
             plan = plan.harmless(Call::Node(instance.primary.clone(), install));
         }
+        let kept = mirroring::followers(given.cluster, instance);
+        if installed {
+            // New files are empty on both sides, and an export's images are written on both sides.
+            plan = mirroring::plan_fill(plan, given.cluster, instance, &kept);
+        } else {
+            plan = mirroring::plan_trust(plan, given.cluster, instance, &kept);
+        }
         let mut after = instance.clone();
         if !self.no_start {
-            let stop = parts::guest_stop(instance, parts::SHUTDOWN_TIMEOUT_MS);
-            plan = plan.step(parts::guest_start(given.cluster, instance, false), stop);
-            after = parts::started(after);
+            let how = Starting { force: false, undone: true };
+            plan = mirroring::plan_start(plan, given.cluster, None, instance, how);
+            after = mirroring::started(given.cluster, None, instance);
         }
         plan.edit(Edit::InstancePut { instance: Box::new(after) })
     }
@@ -305,7 +321,16 @@ impl Operation for InstanceAdd {
             source: Some(ImportSource { node: examples::node_name("node2"), export: "web1".to_owned() }),
             ..examples::instance_add(DiskTemplate::Mirror, Some("node3"))
         };
-        [file, diskless, mirror, down, import].map(|op| (examples::cluster(), examples::fresh(), op)).into()
+        let installed =
+            InstanceAdd { os: Some(OsName::parse("debian").expect("a good name")), ..mirror.clone() };
+        let behind = InstanceAdd { no_wait_for_sync: true, ..installed.clone() };
+        let real = [mirror.clone(), installed, behind, down.clone(), import.clone()]
+            .map(|op| (examples::in_sync("mail1"), examples::fresh(), op));
+        let mut all: Vec<_> = [file, diskless, mirror, down, import]
+            .map(|op| (examples::cluster(), examples::fresh(), op))
+            .into();
+        all.extend(real);
+        all
     }
 }
 

@@ -1,13 +1,19 @@
 //! OP_INSTANCE_FAILOVER: an instance goes on from its copies on the secondary node; the nodes change places.
 
+use std::net::IpAddr;
+
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Given, HookNodes, HookRow, ObjectKind, Operation, Plan, Refusal, Row, Submitter, common, examples, parts,
+    Given, HookNodes, HookRow, ObjectKind, Operation, Plan, Refusal, Row, Submitter, common, examples,
+    mirroring::{self, Starting},
+    parts,
 };
 use crate::{
+    calls::{Call, MasterCall},
     edit::Edit,
     hooks::Env,
+    hypervisor::HypervisorKind,
     locks::Locks,
     model::{Cluster, CopyState, Disk, DiskTemplate, Instance, Mirror},
     names::{InstanceName, NodeName},
@@ -20,6 +26,8 @@ pub struct InstanceFailover {
     pub instance: InstanceName,
     /// Goes on from copies that miss writes.
     pub ignore_consistency: bool,
+    /// The operator has made sure that the old primary, which is marked offline, runs the guest no more.
+    pub fenced: bool,
 }
 
 /// What check proved.
@@ -29,7 +37,41 @@ pub struct Checked {
     after: Instance,
     /// Second copies of a disk on the new primary, which have no use there.
     spare: Vec<Mirror>,
-    old_primary_offline: bool,
+    old_primary: OldPrimary,
+}
+
+/// How it is made sure that the guest does not run on its old primary.
+#[derive(Debug)]
+enum OldPrimary {
+    /// Its node stops it.
+    Stops,
+    /// The site's command is asked.
+    Fence { address: IpAddr, command: String },
+    /// Somebody says that it does not.
+    Gone,
+}
+
+/// A guest must never run twice: a node that can't be asked must be known to be off.
+fn check_old_primary(
+    op: &InstanceFailover,
+    cluster: &Cluster,
+    before: &Instance,
+) -> Result<OldPrimary, Refusal> {
+    let node = common::node(cluster, &before.primary)?;
+    if !node.offline {
+        return Ok(OldPrimary::Stops);
+    }
+    if op.fenced || cluster.hypervisor.kind == HypervisorKind::Fake {
+        return Ok(OldPrimary::Gone);
+    }
+    match &cluster.fence_command {
+        Some(command) => Ok(OldPrimary::Fence { address: node.primary_ip, command: command.clone() }),
+        None => Err(Refusal(format!(
+            "node {} is marked offline, and its guests may still run: name a fence command (gnt-cluster modify \
+             --fence-command), or make sure that it is off and say --fenced",
+            before.primary
+        ))),
+    }
 }
 
 /// Best first.
@@ -99,15 +141,16 @@ impl Operation for InstanceFailover {
         let new_primary: NodeName = parts::secondary(&before)
             .ok_or_else(|| Refusal(format!("{} has no secondary node: add a mirror first", self.instance)))?;
         common::node_with_disks(given.cluster, &new_primary)?;
-        let old_primary_offline = common::node(given.cluster, &before.primary)?.offline;
-        let mut after = Instance { primary: new_primary, disks: Vec::new(), ..before.clone() };
+        let old_primary = check_old_primary(self, given.cluster, &before)?;
+        let generation = before.generation + 1;
+        let mut after = Instance { primary: new_primary, disks: Vec::new(), generation, ..before.clone() };
         let mut spare = Vec::new();
         for disk in &before.disks {
             let (disk, left) = check_disk(self, &before, disk)?;
             after.disks.push(disk);
             spare.extend(left);
         }
-        Ok(Checked { before, after, spare, old_primary_offline })
+        Ok(Checked { before, after, spare, old_primary })
     }
 
     fn hook_nodes(&self, given: Given<'_>, checked: &Checked) -> HookNodes {
@@ -122,19 +165,27 @@ impl Operation for InstanceFailover {
     }
 
     fn plan(&self, given: Given<'_>, checked: &Checked) -> Plan {
-        let Checked { before, after, spare, old_primary_offline } = checked;
+        let Checked { before, after, spare, old_primary } = checked;
         let mut plan = Plan::new();
-        // A primary that does not answer fails the failover, lest the guest runs twice. Who marks it offline says that
-        // it is down.
-        if !old_primary_offline {
-            plan = parts::plan_stop(plan, given.cluster, before, parts::SHUTDOWN_TIMEOUT_MS);
+        match old_primary {
+            // A primary that does not answer fails the failover, lest the guest runs twice.
+            OldPrimary::Stops => {
+                plan = parts::plan_stop(plan, given.cluster, before, parts::SHUTDOWN_TIMEOUT_MS);
+            }
+            OldPrimary::Fence { address, command } => {
+                let (node, address, command) = (before.primary.clone(), *address, command.clone());
+                plan = plan.harmless(Call::Master(MasterCall::Fence { node, address, command }));
+            }
+            OldPrimary::Gone => {}
         }
+        let mut turned = after.clone();
         if after.up {
             plan = parts::plan_elsewhere(plan, given, after);
-            let stop = parts::guest_stop(after, parts::SHUTDOWN_TIMEOUT_MS);
-            plan = plan.step(parts::guest_start(given.cluster, after, false), stop);
+            let how = Starting { force: false, undone: true };
+            plan = mirroring::plan_start(plan, given.cluster, Some(before), after, how);
+            turned = mirroring::started(given.cluster, Some(before), after);
         }
-        plan = plan.edit(Edit::InstancePut { instance: Box::new(after.clone()) });
+        plan = plan.edit(Edit::InstancePut { instance: Box::new(turned) });
         for copy in spare {
             plan = plan.cleanup(parts::disk_remove(&copy.node, copy.uuid));
         }
@@ -144,13 +195,15 @@ impl Operation for InstanceFailover {
     fn examples() -> Vec<(Cluster, super::Fresh, Self)> {
         let failover = |cluster: Cluster, name: &str, ignore_consistency: bool| {
             let instance = examples::instance_name(name);
-            (cluster, examples::fresh(), InstanceFailover { instance, ignore_consistency })
+            (cluster, examples::fresh(), InstanceFailover { instance, ignore_consistency, fenced: false })
         };
         vec![
             failover(examples::cluster(), "mail1", true),
             failover(examples::cluster(), "db1", false),
             failover(examples::offline("node2"), "mail1", true),
             failover(examples::second_copy("mail1"), "mail1", true),
+            failover(examples::in_sync("mail1"), "mail1", false),
+            failover(examples::fenced("mail1"), "mail1", false),
         ]
     }
 }
@@ -160,7 +213,11 @@ mod tests {
     use super::*;
 
     fn check(cluster: &Cluster, name: &str, text: &str) {
-        let op = InstanceFailover { instance: examples::instance_name(name), ignore_consistency: false };
+        let op = InstanceFailover {
+            instance: examples::instance_name(name),
+            ignore_consistency: false,
+            fenced: false,
+        };
         examples::refused(&op, cluster, &examples::fresh(), &cluster.master, text);
     }
 
@@ -171,9 +228,25 @@ mod tests {
         check(&cluster, "web1", "web1 has the template file: only mirror can fail over");
         check(&cluster, "mail1", "the copy of sda on node3 is stale");
         check(&examples::offline("node3"), "db1", "node node3 is marked offline");
+        let mut unfenced = examples::fenced("mail1");
+        unfenced.fence_command = None;
+        check(&unfenced, "mail1", "node node2 is marked offline, and its guests may still run: name a fence");
         let db1 = cluster.instances.get_mut(&examples::instance_name("db1")).unwrap();
         db1.disks[0].mirrors.clear();
         check(&cluster, "db1", "db1 has no secondary node");
+    }
+
+    #[test]
+    fn an_offline_primary_is_fenced_by_the_sites_command_or_by_the_operator() {
+        let steps = |cluster: &Cluster, fenced: bool| -> Vec<String> {
+            let instance = examples::instance_name("mail1");
+            let op = InstanceFailover { instance, ignore_consistency: false, fenced };
+            let prepared = examples::prepared(&op, cluster, &examples::fresh(), &cluster.master);
+            prepared.plan.steps.iter().map(|step| step.call.text()).collect()
+        };
+        let cluster = examples::fenced("mail1");
+        assert_eq!(steps(&cluster, false), ["fence node2", "start mail1"]);
+        assert_eq!(steps(&cluster, true), ["start mail1"]);
     }
 
     #[test]
@@ -184,13 +257,16 @@ mod tests {
             let [Edit::InstancePut { instance: after }] = &prepared.plan.edits[..] else {
                 panic!("one edit")
             };
+            let left_behind = cluster.nodes[&before.primary].offline;
+            assert_eq!(after.generation, before.generation + 1);
             assert_eq!(after.primary, before.secondaries()[0]);
             assert_eq!(after.secondaries(), std::slice::from_ref(&before.primary));
             for (new, old) in after.disks.iter().zip(&before.disks) {
                 assert_eq!(new.mirrors[0].uuid, old.uuid);
                 assert_eq!(new.uuid, old.mirrors[0].uuid);
                 assert_eq!(new.mirrors[0].id, old.mirrors[0].id);
-                assert_eq!(new.mirrors[0].state == CopyState::Consistent, !before.up);
+                let expected = if left_behind { CopyState::Stale } else { old.mirrors[0].state };
+                assert_eq!(new.mirrors[0].state, expected);
             }
         }
     }

@@ -2,9 +2,14 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Given, HookNodes, ObjectKind, Operation, Plan, Refusal, Row, Submitter, examples, parts};
+use super::{
+    Given, HookNodes, ObjectKind, Operation, Plan, Refusal, Row, Submitter, examples,
+    mirroring::{self, Starting},
+    parts,
+};
 use crate::{
     calls::{Call, NodeCall},
+    edit::Edit,
     hooks::Env,
     locks::Locks,
     model::{Cluster, Instance},
@@ -93,7 +98,13 @@ impl Operation for InstanceReboot {
             RebootKind::Hard => reboot(0),
             RebootKind::Full => {
                 let plan = parts::plan_stop(Plan::new(), given.cluster, instance, parts::SHUTDOWN_TIMEOUT_MS);
-                plan.harmless(parts::guest_start(given.cluster, instance, false))
+                let how = Starting { force: false, undone: false };
+                let plan = mirroring::plan_start(plan, given.cluster, Some(instance), instance, how);
+                let after = mirroring::started(given.cluster, Some(instance), instance);
+                if after == *instance {
+                    return plan;
+                }
+                plan.edit(Edit::InstancePut { instance: Box::new(after) })
             }
         }
     }
@@ -103,7 +114,10 @@ impl Operation for InstanceReboot {
             let instance = examples::instance_name("web1");
             (examples::cluster(), examples::fresh(), InstanceReboot { instance, kind })
         };
-        [RebootKind::Soft, RebootKind::Hard, RebootKind::Full].map(reboot).into()
+        let real = InstanceReboot { instance: examples::instance_name("mail1"), kind: RebootKind::Full };
+        let mut all: Vec<_> = [RebootKind::Soft, RebootKind::Hard, RebootKind::Full].map(reboot).into();
+        all.push((examples::in_sync("mail1"), examples::fresh(), real));
+        all
     }
 }
 

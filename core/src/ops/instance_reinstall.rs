@@ -3,7 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Given, HookNodes, ObjectKind, Operation, Plan, Refusal, Row, Submitter, common, examples, parts,
+    Given, HookNodes, ObjectKind, Operation, Plan, Refusal, Row, Submitter, common, examples, mirroring,
+    parts,
 };
 use crate::{
     calls::{Call, NodeCall},
@@ -65,7 +66,9 @@ impl Operation for InstanceReinstall {
     fn plan(&self, given: Given<'_>, instance: &Instance) -> Plan {
         let guest = common::guest(given.cluster, instance);
         let install = Call::Node(instance.primary.clone(), NodeCall::OsCreate { guest, reinstall: true });
-        Plan::new().last(install).edit(Edit::InstancePut { instance: Box::new(instance.clone()) })
+        let after = mirroring::left_behind(given.cluster, None, instance);
+        mirroring::plan_refresh(Plan::new().last(install), given.cluster, instance)
+            .edit(Edit::InstancePut { instance: Box::new(after) })
     }
 
     fn examples() -> Vec<(Cluster, super::Fresh, Self)> {

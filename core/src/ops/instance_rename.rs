@@ -3,7 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Given, HookNodes, ObjectKind, Operation, Plan, Refusal, Row, Submitter, common, examples, parts,
+    Given, HookNodes, ObjectKind, Operation, Plan, Refusal, Row, Submitter, common, examples, mirroring,
+    parts,
 };
 use crate::{
     calls::{Call, NodeCall},
@@ -60,6 +61,7 @@ impl Operation for InstanceRename {
 
     fn plan(&self, given: Given<'_>, after: &Instance) -> Plan {
         let mut plan = Plan::new();
+        let mut written = after.clone();
         if !after.os.is_none() && !after.disks.is_empty() {
             // The system on the disks may know its own name.
             let rename = |to: &InstanceName, from: &InstanceName| {
@@ -67,9 +69,11 @@ impl Operation for InstanceRename {
                 Call::Node(after.primary.clone(), NodeCall::OsRename { guest, old_name: from.clone() })
             };
             plan = plan.step(rename(&self.new_name, &self.instance), rename(&self.instance, &self.new_name));
+            plan = mirroring::plan_refresh(plan, given.cluster, after);
+            written = mirroring::left_behind(given.cluster, None, after);
         }
         plan.edit(Edit::InstanceRemove { instance: self.instance.clone() })
-            .edit(Edit::InstancePut { instance: Box::new(after.clone()) })
+            .edit(Edit::InstancePut { instance: Box::new(written) })
     }
 
     fn examples() -> Vec<(Cluster, super::Fresh, Self)> {

@@ -3,7 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Given, HookNodes, HookRow, ObjectKind, Operation, Plan, Refusal, Row, Submitter, common, examples, parts,
+    Given, HookNodes, HookRow, ObjectKind, Operation, Plan, Refusal, Row, Submitter, common, examples,
+    mirroring, parts,
 };
 use crate::{
     edit::Edit,
@@ -63,7 +64,8 @@ impl Operation for InstanceShutdown {
         let timeout_ms =
             self.timeout_s.map_or(parts::SHUTDOWN_TIMEOUT_MS, |seconds| u64::from(seconds) * 1000);
         let after = Instance { up: false, ..instance.clone() };
-        parts::plan_stop(Plan::new(), given.cluster, instance, timeout_ms)
+        let plan = parts::plan_stop(Plan::new(), given.cluster, instance, timeout_ms);
+        mirroring::plan_release(plan, given.cluster, instance)
             .edit(Edit::InstancePut { instance: Box::new(after) })
     }
 
@@ -72,7 +74,8 @@ impl Operation for InstanceShutdown {
             let instance = examples::instance_name(name);
             (examples::cluster(), examples::fresh(), InstanceShutdown { instance, timeout_s })
         };
-        vec![shutdown("mail1", None), shutdown("db1", Some(1))]
+        let (_, fresh, real) = shutdown("mail1", None);
+        vec![shutdown("mail1", None), shutdown("db1", Some(1)), (examples::in_sync("mail1"), fresh, real)]
     }
 }
 

@@ -3,7 +3,9 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Given, HookNodes, HookRow, ObjectKind, Operation, Plan, Refusal, Row, Submitter, common, examples, parts,
+    Given, HookNodes, HookRow, ObjectKind, Operation, Plan, Refusal, Row, Submitter, common, examples,
+    mirroring::{self, Starting},
+    parts,
 };
 use crate::{
     edit::Edit,
@@ -53,14 +55,11 @@ impl Operation for InstanceStart {
 
     fn plan(&self, given: Given<'_>, instance: &Instance) -> Plan {
         let plan = parts::plan_elsewhere(Plan::new(), given, instance);
-        let start = parts::guest_start(given.cluster, instance, self.force);
-        let plan = if instance.up {
-            // It may run already: an undo would stop what was running before.
-            plan.harmless(start)
-        } else {
-            plan.step(start, parts::guest_stop(instance, parts::SHUTDOWN_TIMEOUT_MS))
-        };
-        plan.edit(Edit::InstancePut { instance: Box::new(parts::started(instance.clone())) })
+        // It may run already: an undo would stop what was running before.
+        let how = Starting { force: self.force, undone: !instance.up };
+        let plan = mirroring::plan_start(plan, given.cluster, Some(instance), instance, how);
+        let after = mirroring::started(given.cluster, Some(instance), instance);
+        plan.edit(Edit::InstancePut { instance: Box::new(after) })
     }
 
     fn examples() -> Vec<(Cluster, super::Fresh, Self)> {
@@ -68,7 +67,8 @@ impl Operation for InstanceStart {
             let instance = examples::instance_name(name);
             (examples::cluster(), examples::fresh(), InstanceStart { instance, force })
         };
-        vec![start("db1", false), start("web1", true)]
+        let (_, fresh, real) = start("db1", false);
+        vec![start("db1", false), start("web1", true), (examples::in_sync("db1"), fresh, real)]
     }
 }
 

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Given, HookNodes, ObjectKind, Operation, Plan, Refusal, Row, Submitter, examples};
 use crate::{
-    calls::{Call, MasterCall, NodeCall},
+    calls::{Call, MasterCall, MigrationCall, MirrorCall, NodeCall},
     hooks::Env,
     locks::Locks,
     model::Cluster,
@@ -67,7 +67,19 @@ fn node_call_is_wanted(cluster: &Cluster, node: &NodeName, call: &NodeCall) -> b
             .instances
             .get(&guest.name)
             .is_some_and(|instance| instance.uuid == guest.uuid && !instance.up),
-        NodeCall::DiskCreate { .. }
+        // Who does not migrate any more is primary again, and runs; a guest that nobody awaits was stopped.
+        NodeCall::Migration(MigrationCall::Cancel { instance, .. }) => runs_here(*instance),
+        NodeCall::Mirror(MirrorCall::Stop { copies, .. }) => {
+            let mirrors = cluster.instances.values().flat_map(|instance| &instance.disks);
+            let mut mirrors = mirrors.flat_map(|disk| &disk.mirrors);
+            !mirrors.any(|mirror| copies.contains(&mirror.uuid))
+        }
+        NodeCall::Mirror(_)
+        | NodeCall::Migration(_)
+        | NodeCall::GuestResume { .. }
+        | NodeCall::ExportCheck { .. }
+        | NodeCall::DisksSnapshot { .. }
+        | NodeCall::DiskCreate { .. }
         | NodeCall::OsCreate { .. }
         | NodeCall::GuestReboot { .. }
         | NodeCall::ExportStage { .. }

@@ -4,7 +4,8 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::{
-    Given, HookNodes, HookRow, ObjectKind, Operation, Plan, Refusal, Row, Submitter, common, examples, parts,
+    Given, HookNodes, HookRow, ObjectKind, Operation, Plan, Refusal, Row, Submitter, common, examples,
+    mirroring, parts,
 };
 use crate::{
     edit::Edit,
@@ -73,7 +74,7 @@ impl Operation for MirrorAdd {
         check_node(self, given.cluster, &before)?;
         let uuid = parts::fresh_uuid(given, parts::FILES);
         let mut after = Instance { template: DiskTemplate::Mirror, ..before.clone() };
-        let mirror = parts::new_mirror(&mut after, &self.node, uuid, CopyState::Inconsistent);
+        let mirror = parts::new_mirror(&mut after, &self.node, uuid, CopyState::Consistent);
         let disk = after.disks.iter_mut().find(|disk| disk.name == self.disk);
         let disk =
             disk.ok_or_else(|| Refusal(format!("{} has no disk {}", self.instance, self.disk.as_str())))?;
@@ -99,9 +100,11 @@ impl Operation for MirrorAdd {
             .set("DISK_NAME", self.disk.as_str())
     }
 
-    fn plan(&self, _given: Given<'_>, checked: &Checked) -> Plan {
+    fn plan(&self, given: Given<'_>, checked: &Checked) -> Plan {
         let size_mib = checked.before.disk_size_mib(self.disk);
-        parts::plan_disk(Plan::new(), &self.node, checked.uuid, size_mib)
+        let plan = parts::plan_disk(Plan::new(), &self.node, checked.uuid, size_mib);
+        let new = mirroring::copies(&checked.after, |mirror| mirror.uuid == checked.uuid);
+        mirroring::plan_fill(plan, given.cluster, &checked.after, &new)
             .edit(Edit::InstancePut { instance: Box::new(checked.after.clone()) })
     }
 
@@ -110,7 +113,12 @@ impl Operation for MirrorAdd {
             let (instance, node) = (examples::instance_name(name), examples::node_name(node));
             (examples::cluster(), examples::fresh(), MirrorAdd { instance, disk, node })
         };
-        vec![add("web1", DiskName::Sdb, "node2"), add("mail1", DiskName::Sda, "node3")]
+        let (_, fresh, real) = add("mail1", DiskName::Sda, "node3");
+        vec![
+            add("web1", DiskName::Sdb, "node2"),
+            add("mail1", DiskName::Sda, "node3"),
+            (examples::in_sync("mail1"), fresh, real),
+        ]
     }
 }
 
@@ -138,12 +146,12 @@ mod tests {
     }
 
     #[test]
-    fn a_new_copy_has_a_new_disk_id_and_no_data() {
+    fn a_new_copy_has_a_new_disk_id_and_all_data() {
         let (cluster, fresh, op) = MirrorAdd::examples().remove(1);
         let plan = examples::prepared(&op, &cluster, &fresh, &cluster.master).plan;
         let [Edit::InstancePut { instance }] = &plan.edits[..] else { panic!("one edit") };
         let copies: Vec<(u32, CopyState)> =
             instance.disks[0].mirrors.iter().map(|copy| (copy.id, copy.state)).collect();
-        assert_eq!(copies, [(1, CopyState::Stale), (3, CopyState::Inconsistent)]);
+        assert_eq!(copies, [(1, CopyState::Stale), (3, CopyState::Consistent)]);
     }
 }

@@ -5,7 +5,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Given, HookNodes, HookRow, ObjectKind, Operation, Plan, Refusal, Row, Submitter, common, examples, parts,
+    Given, HookNodes, HookRow, ObjectKind, Operation, Plan, Refusal, Row, Submitter, common, examples,
+    mirroring, parts,
 };
 use crate::{
     edit::Edit,
@@ -85,9 +86,10 @@ impl Operation for MirrorRemove {
             .set("DISK_ID", self.disk_id.to_string())
     }
 
-    fn plan(&self, _given: Given<'_>, checked: &Checked) -> Plan {
-        Plan::new()
-            .edit(Edit::InstancePut { instance: Box::new(checked.after.clone()) })
+    fn plan(&self, given: Given<'_>, checked: &Checked) -> Plan {
+        let removed = mirroring::copies(&checked.before, |mirror| mirror.uuid == checked.removed.uuid);
+        let plan = Plan::new().edit(Edit::InstancePut { instance: Box::new(checked.after.clone()) });
+        mirroring::plan_end(plan, given.cluster, &checked.before, &removed)
             .cleanup(parts::disk_remove(&checked.removed.node, checked.removed.uuid))
     }
 
@@ -99,6 +101,7 @@ impl Operation for MirrorRemove {
         vec![
             remove(examples::cluster(), "mail1", DiskName::Sdb, 2),
             remove(examples::offline("node3"), "db1", DiskName::Sda, 1),
+            remove(examples::in_sync("mail1"), "mail1", DiskName::Sdb, 2),
         ]
     }
 }

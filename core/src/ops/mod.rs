@@ -32,6 +32,7 @@ mod disks_replace;
 pub mod examples;
 mod instance_add;
 mod instance_failover;
+mod instance_migrate;
 mod instance_modify;
 mod instance_reboot;
 mod instance_reinstall;
@@ -43,6 +44,9 @@ mod job_repair;
 mod master_failover;
 mod mirror_add;
 mod mirror_remove;
+mod mirroring;
+mod mirrors_settle;
+mod mirrors_sync;
 mod node_add;
 mod node_modify;
 mod node_remove;
@@ -272,6 +276,9 @@ operations! {
     instance_reinstall::InstanceReinstall,
     instance_rename::InstanceRename,
     disk_grow::DiskGrow,
+    instance_migrate::InstanceMigrate,
+    mirrors_settle::MirrorsSettle,
+    mirrors_sync::MirrorsSync,
 }
 
 pub use cluster_modify::OnErrorChange;

@@ -115,7 +115,11 @@ impl Operation for NodeAdd {
         let withdraw = || Call::Master(MasterCall::PendingWithdraw { node: node.name.clone() });
         Plan::new()
             .step(
-                Call::Master(MasterCall::PendingSign { node: node.name.clone(), uuid: node.uuid }),
+                Call::Master(MasterCall::PendingSign {
+                    node: node.name.clone(),
+                    uuid: node.uuid,
+                    addresses: node.addresses(),
+                }),
                 withdraw(),
             )
             .harmless(Call::Master(MasterCall::PendingDeliver { node: node.name.clone(), address }))

@@ -63,7 +63,7 @@ pub(super) fn instance_nodes_and(given: Given<'_>, instance: &Instance, more: &N
 /// Starts an instance's guest on its primary.
 pub(super) fn guest_start(cluster: &Cluster, instance: &Instance, force: bool) -> Call {
     let guest = common::guest(cluster, instance);
-    Call::Node(instance.primary.clone(), NodeCall::GuestStart { guest, force })
+    Call::Node(instance.primary.clone(), NodeCall::GuestStart { guest, force, paused: false })
 }
 
 /// Stops an instance's guest on its primary.
@@ -113,12 +113,6 @@ pub(super) fn copy(from: (&NodeName, Image), to: (&NodeName, Image)) -> Call {
         to_node: to.0.clone(),
         to: to.1,
     })
-}
-
-/// The instance as it is once its guest was started.
-pub(super) fn started(mut instance: Instance) -> Instance {
-    instance.up = true;
-    instance
 }
 
 /// A new copy that does not hold the disk's data, with the instance's next DISK_ID.

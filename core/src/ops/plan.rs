@@ -5,13 +5,14 @@ use serde::{Deserialize, Serialize};
 use crate::{
     calls::Call,
     edit::Edit,
-    hooks::{Env, HookPolicy},
+    hooks::{Env, HookPolicy, Phase},
     names::NodeName,
 };
 
 /// What may follow a step that does not succeed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "kind")]
+#[expect(clippy::large_enum_variant, reason = "a plan has a handful of steps")]
 pub enum StepKind {
     /// Changes something; its undo puts it back, also when the step failed half-way.
     Undoable {
@@ -20,10 +21,10 @@ pub enum StepKind {
     },
     /// Leaves nothing behind.
     Harmless,
-    /// A node out of reach is a warning, and this edit.
+    /// One that does not succeed is a warning, and these edits.
     Optional {
         /// What the configuration then says.
-        edit: Option<Edit>,
+        edits: Vec<Edit>,
     },
     /// A node out of reach is a warning; what is done stays and must be committed, so the job only goes forward.
     Kept,
@@ -74,10 +75,10 @@ impl Plan {
         self
     }
 
-    /// Adds a step that a node out of reach does not fail.
+    /// Adds a step without which the job goes on, with these edits more.
     #[must_use]
-    pub fn optional(mut self, call: Call, edit: Option<Edit>) -> Self {
-        self.steps.push(Step { call, kind: StepKind::Optional { edit } });
+    pub fn optional(mut self, call: Call, edits: Vec<Edit>) -> Self {
+        self.steps.push(Step { call, kind: StepKind::Optional { edits } });
         self
     }
 
@@ -148,4 +149,16 @@ pub struct Prepared {
     pub nodes: HookNodes,
     /// What is done.
     pub plan: Plan,
+}
+
+impl Prepared {
+    /// A phase's environment, without what each node adds: only HOOKS_PHASE and MASTER differ between the phases
+    /// (HOOKS.md E4).
+    pub fn env_in(&self, phase: Phase) -> Env {
+        let env = self.env.clone().set("HOOKS_PHASE", phase.value());
+        match phase {
+            Phase::Pre => env,
+            Phase::Post => env.set("MASTER", self.master_post.as_str()),
+        }
+    }
 }

@@ -322,6 +322,9 @@ fn rows_without_hooks_run_none() {
         "OP_INSTANCE_REINSTALL",
         "OP_INSTANCE_RENAME",
         "OP_INSTANCE_GROW_DISK",
+        "OP_INSTANCE_MIGRATE",
+        "OP_INSTANCE_MIRRORS_SETTLE",
+        "OP_INSTANCE_MIRRORS_SYNC",
     ];
     assert_eq!(without, expected);
     for (cluster, fresh, op) in all_examples() {

@@ -66,7 +66,7 @@ fn a_start_first_stops_the_guest_where_an_undo_left_it() {
     let (old, new) = (mail1.primary.clone(), mail1.secondaries()[0].clone());
     let mut engine = Engine::new(cluster.master.clone(), Some(cluster));
     // The new primary dies while it starts the guest: neither the start's end nor its undo is known.
-    let failover = InstanceFailover { instance: instance.clone(), ignore_consistency: true };
+    let failover = InstanceFailover { instance: instance.clone(), ignore_consistency: true, fenced: false };
     let new_is_silent = |call: &Call| if call.node() == Some(&new) { silent() } else { done() };
     run(&mut engine, 1, Op::InstanceFailover(failover), new_is_silent);
     assert!(matches!(outcome(&engine, 1), Outcome::Error(_)));

@@ -5,7 +5,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use muster_core::{
-    calls::{Call, CallAnswer, Image, MasterCall, NodeCall, Output},
+    calls::{
+        Call, CallAnswer, Image, MasterCall, MigrationCall, MirrorCall, MirrorStatus, NodeCall, Output, Sync,
+    },
     model::Cluster,
     names::NodeName,
 };
@@ -33,6 +35,8 @@ pub(crate) struct World {
     offline: BTreeSet<NodeName>,
     disks: BTreeMap<(NodeName, Uuid), File>,
     guests: BTreeSet<(NodeName, Uuid)>,
+    /// Guests that wait for their state on another node than they run on.
+    awaited: BTreeSet<(NodeName, Uuid)>,
     exports: BTreeMap<(NodeName, Uuid), Directory>,
     ca: bool,
     /// The certificate that a node's daemon uses.
@@ -90,6 +94,7 @@ impl World {
         }
     }
 
+    #[expect(clippy::too_many_lines, reason = "an arm for each call")]
     fn apply_node(&mut self, node: &NodeName, call: &NodeCall) -> Result<Output, String> {
         match call {
             NodeCall::DiskCreate { disk, size_mib } => {
@@ -113,8 +118,11 @@ impl World {
                 }
                 self.guests.insert((node.clone(), guest.uuid));
             }
-            NodeCall::GuestStop { instance, .. } => drop(self.guests.remove(&(node.clone(), *instance))),
-            NodeCall::GuestReboot { instance, name, .. } => {
+            NodeCall::GuestStop { instance, .. } => {
+                self.guests.remove(&(node.clone(), *instance));
+                self.awaited.remove(&(node.clone(), *instance));
+            }
+            NodeCall::GuestResume { instance, name } | NodeCall::GuestReboot { instance, name, .. } => {
                 if !self.guests.contains(&(node.clone(), *instance)) {
                     return Err(format!("{name} does not run on {node}"));
                 }
@@ -144,6 +152,90 @@ impl World {
                 return Ok(Output { path: Some(format!("/srv/{export}")), ..Output::default() });
             }
             NodeCall::ExportRemove { export } => drop(self.exports.remove(&(node.clone(), *export))),
+            NodeCall::ExportCheck { export } => {
+                let found = self.exports.get(&(node.clone(), *export));
+                found.filter(|directory| directory.published).ok_or("no such export")?;
+            }
+            NodeCall::DisksSnapshot { instance, name, disks } => {
+                if !self.guests.contains(&(node.clone(), *instance)) {
+                    return Err(format!("{name} does not run on {node}"));
+                }
+                for (disk, snapshot) in disks {
+                    let content = self.read(node, &Image::Disk { disk: *disk })?;
+                    self.write(node, &Image::Disk { disk: *snapshot }, content)?;
+                }
+            }
+            NodeCall::Mirror(call) => return self.apply_mirror(node, call),
+            NodeCall::Migration(call) => return self.apply_migration(node, call),
+        }
+        Ok(Output::default())
+    }
+
+    fn apply_mirror(&mut self, node: &NodeName, call: &MirrorCall) -> Result<Output, String> {
+        let ready = |copies: &[Uuid]| copies.iter().map(|copy| (*copy, MirrorStatus::Ready)).collect();
+        match call {
+            MirrorCall::Serve { copies, .. } => {
+                for (copy, size_mib) in copies {
+                    let file = self.disks.get(&(node.clone(), *copy)).ok_or("no such copy")?;
+                    assert_eq!(file.size_mib, *size_mib);
+                }
+                let ports = copies.iter().zip(4001..).map(|((copy, _), port)| (*copy, port)).collect();
+                return Ok(Output { ports, ..Output::default() });
+            }
+            MirrorCall::Clean { copies, .. } | MirrorCall::Check { copies, .. } => {
+                return Ok(Output { mirrors: ready(copies), ..Output::default() });
+            }
+            MirrorCall::Start { instance, name, peer, mirrors, sync, .. } => {
+                if !self.guests.contains(&(node.clone(), *instance)) {
+                    return Err(format!("{name} does not run on {node}"));
+                }
+                if *sync == Sync::Unproven {
+                    return Err("nobody has said that the copies are the same".to_owned());
+                }
+                for link in mirrors {
+                    link.port.ok_or("the copy is not served")?;
+                    let content = self.read(node, &Image::Disk { disk: link.disk })?;
+                    let copy = Image::Disk { disk: link.copy };
+                    match sync {
+                        Sync::Full => self.write(peer, &copy, content)?,
+                        Sync::Same | Sync::Unproven => {
+                            if !self.offline.contains(peer) {
+                                assert_eq!(
+                                    self.read(peer, &copy)?,
+                                    content,
+                                    "{name}: the files are the same"
+                                );
+                            }
+                        }
+                    }
+                }
+            }
+            MirrorCall::Release { .. } | MirrorCall::Trust { .. } | MirrorCall::Stop { .. } => {}
+        }
+        Ok(Output::default())
+    }
+
+    fn apply_migration(&mut self, node: &NodeName, call: &MigrationCall) -> Result<Output, String> {
+        match call {
+            MigrationCall::Receive { guest, .. } => {
+                self.awaited.insert((node.clone(), guest.uuid));
+                return Ok(Output { ports: BTreeMap::from([(guest.uuid, 4444)]), ..Output::default() });
+            }
+            MigrationCall::Send { instance, name, port, .. } => {
+                port.ok_or("nobody awaits it")?;
+                if !self.guests.contains(&(node.clone(), *instance)) {
+                    return Err(format!("{name} does not run on {node}"));
+                }
+            }
+            MigrationCall::Finish { instance, .. } => {
+                if self.guests.remove(&(node.clone(), *instance)) {
+                    let arrived = self.awaited.iter().find(|(_, uuid)| uuid == instance).cloned();
+                    let arrived = arrived.ok_or("nobody awaits it")?;
+                    self.awaited.remove(&arrived);
+                    self.guests.insert(arrived);
+                }
+            }
+            MigrationCall::Cancel { .. } => {}
         }
         Ok(Output::default())
     }
@@ -189,7 +281,7 @@ impl World {
             }
             MasterCall::CaCreate { .. } => self.ca = true,
             MasterCall::CaRemove => self.ca = false,
-            MasterCall::LocalNodeSign { node, uuid } => {
+            MasterCall::LocalNodeSign { node, uuid, .. } => {
                 if !self.ca {
                     return Err("no CA".to_owned());
                 }
@@ -201,7 +293,7 @@ impl World {
                 let local = self.local.as_ref().expect("set at the start");
                 self.certificates.remove(local);
             }
-            MasterCall::PendingSign { node, uuid } => {
+            MasterCall::PendingSign { node, uuid, .. } => {
                 let fingerprint = format!("signed {uuid}");
                 self.signed.insert(node.clone(), fingerprint.clone());
                 return Ok(signed(node, fingerprint));
@@ -210,6 +302,7 @@ impl World {
             MasterCall::PendingDeliver { node, .. } => {
                 self.signed.get(node).ok_or("not signed")?;
             }
+            MasterCall::Fence { node, .. } => assert!(self.offline.contains(node), "{node} is asked first"),
             MasterCall::CertificateRenew { node } => {
                 let fingerprint = format!("renewed {node}");
                 self.certificates.insert(node.clone(), fingerprint.clone());

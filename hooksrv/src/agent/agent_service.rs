@@ -8,8 +8,9 @@ use muster_proto::{
     v1::{self, agent_service_server::AgentService},
 };
 use tonic::{Request, Response, Status};
+use uuid::Uuid;
 
-use super::{Agent, Context, Events, Facts, Purpose, node_state};
+use super::{Agent, Context, Events, Facts, Purpose, Requests, Signed, node_state};
 use crate::CallId;
 
 /// Calls that one request may withdraw: a phase of hooks is tried three times.
@@ -22,6 +23,13 @@ fn node_name(text: &str) -> Result<NodeName, Status> {
     NodeName::parse(text).map_err(|error| Status::invalid_argument(error.to_string()))
 }
 
+/// An instance and its generation.
+fn present(wire: &v1::InstanceGeneration) -> Result<(Uuid, u64), Status> {
+    let instance = wire.instance_uuid.parse();
+    let instance = instance.map_err(|_| Status::invalid_argument("an instance's uuid is none"))?;
+    Ok((instance, wire.generation))
+}
+
 #[tonic::async_trait]
 impl AgentService for AgentGrpc {
     type WatchStream = Events<v1::NodeState>;
@@ -31,7 +39,9 @@ impl AgentService for AgentGrpc {
         let request = request.into_inner();
         let context = Context::parse(request.context)?;
         let name = node_name(&request.node_name)?;
-        let ended = self.0.hello(&peer, context, name, request.alive_jobs.into_iter().collect()).await?;
+        let guests = request.guests.iter().map(present).collect::<Result<Vec<_>, _>>()?;
+        let ended =
+            self.0.hello(&peer, context, name, request.alive_jobs.into_iter().collect(), guests).await?;
         tracing::info!(%peer, epoch = context.epoch, version = request.version, ended, "a master has connected");
         let member = self.0.membership();
         Ok(Response::new(v1::HelloResponse {
@@ -88,8 +98,8 @@ impl AgentService for AgentGrpc {
         let peer = Peer::of(&request)?.clone();
         let context = Context::parse(request.into_inner().context)?;
         let _turn = self.0.admit(&peer, context, Purpose::Act).await?;
-        let csr_der = self.0.make_signing_request().await?;
-        Ok(Response::new(v1::MakeSigningRequestResponse { csr_der }))
+        let Requests { own, data } = self.0.make_signing_request().await?;
+        Ok(Response::new(v1::MakeSigningRequestResponse { csr_der: own, data_csr_der: data }))
     }
 
     async fn install_certificate(
@@ -101,8 +111,12 @@ impl AgentService for AgentGrpc {
         let context = Context::parse(request.context)?;
         let name = node_name(&request.node_name)?;
         let _turn = self.0.admit(&peer, context, Purpose::Act).await?;
-        let installed = self.0.install_certificate(context, name, request.ca_pem, request.certificate_pem);
-        let fingerprint = installed.await?;
+        let signed = Signed {
+            ca_pem: request.ca_pem,
+            certificate_pem: request.certificate_pem,
+            data_certificate_pem: request.data_certificate_pem,
+        };
+        let fingerprint = self.0.install_certificate(context, name, signed).await?;
         tracing::info!(fingerprint, "a certificate was installed");
         Ok(Response::new(v1::InstallCertificateResponse { fingerprint }))
     }

@@ -6,6 +6,7 @@ use futures::future::BoxFuture;
 use muster_proto::v1;
 use serde::{Serialize, de::DeserializeOwned};
 use tonic::service::Routes;
+use uuid::Uuid;
 
 use super::Agent;
 use crate::{CallError, CallId, CallRegistry};
@@ -18,6 +19,13 @@ pub trait Backends: Send + Sync + 'static {
     /// Fills in guests, disks and exports; what can't be told goes into `problems`. Blocks; called at each change and
     /// at least every 10 s.
     fn report(&self, state: &mut v1::NodeState);
+
+    /// Ends the guests here that are of an earlier generation than their instance has now, as given, and waits until
+    /// they are gone. Blocks; called at each greeting of a master, before it is answered.
+    ///
+    /// # Errors
+    /// Why one may still be there.
+    fn end_past_guests(&self, present: &[(Uuid, u64)]) -> Result<(), String>;
 
     /// The calls of the daemon's own services.
     fn runs(&self) -> Vec<Arc<dyn Runs>>;
@@ -36,6 +44,10 @@ impl Backends for HooksOnly {
     }
 
     fn report(&self, _state: &mut v1::NodeState) {}
+
+    fn end_past_guests(&self, _present: &[(Uuid, u64)]) -> Result<(), String> {
+        Ok(())
+    }
 
     fn runs(&self) -> Vec<Arc<dyn Runs>> {
         Vec::new()

@@ -9,6 +9,8 @@ use std::{
 use muster_core::names::{NameError, NodeName};
 use serde::Deserialize;
 
+use super::data_certificate;
+
 /// Read where no file is named.
 pub const CONFIG_FILE_DEFAULT: &str = "/etc/muster/noded.toml";
 /// The port on which a node daemon listens.
@@ -162,6 +164,21 @@ impl Config {
     /// The node daemon's own state.
     pub fn node_dir(&self) -> PathBuf {
         self.state_dir.join("node")
+    }
+
+    /// The directory to give to QEMU as the `dir` of its TLS credentials: CA, the node's data certificate and its key, under
+    /// the names that QEMU wants for both ends. To be asked for each time credentials are made, as a renewal brings another
+    /// directory; the files in one never change, and one is there until the second renewal after it. Blocks.
+    ///
+    /// # Errors
+    /// When there is no data certificate: the node is in no cluster, or its master has not renewed it since both know of such.
+    pub fn data_certificates_dir(&self) -> io::Result<PathBuf> {
+        fs::canonicalize(self.data_certificates_link())
+    }
+
+    /// What leads there: to be resolved at each use, as each renewal makes a new directory.
+    pub fn data_certificates_link(&self) -> PathBuf {
+        self.node_dir().join(data_certificate::LINK)
     }
 
     /// The plain-text facts for scripts (`GANETI_DATA_DIR`).

@@ -2,17 +2,22 @@
 //!
 //! `node.pem` holds key and certificate together, so that a crash can't leave a pair that does not fit; `ca.pem` the CA;
 //! `next.key` a key for which a certificate has been asked. Keys never leave the host.
+//!
+//! A node that runs guests has a data certificate beside it ([`DataCertificate`]), which is asked for, stored and cleared
+//! together with its own. It is on disk first: a node with a new certificate of its own has a new data certificate too.
 
 use std::path::PathBuf;
 
+use muster_core::names::NodeName;
 use muster_proto::transport::{
     FileError, Fingerprint, Identity, IdentityKind, MODE_PRIVATE, MODE_PUBLIC, PkiError, PrivateKeyPem,
-    TlsError, TlsState, new_key_and_csr, read_text, write_atomic,
+    TlsError, TlsState, check_data_certificate, new_key_and_csr, read_text, write_atomic,
 };
+use time::OffsetDateTime;
 use tokio::sync::watch;
 use uuid::Uuid;
 
-use super::files;
+use super::{data_certificate::DataCertificate, files};
 
 /// Why a certificate could not be asked for or used.
 #[derive(Debug, thiserror::Error)]
@@ -33,6 +38,18 @@ pub enum CredentialError {
         #[source]
         source: std::io::Error,
     },
+    /// The data certificate's directory can't be used.
+    #[error("could not put the data certificate into {}", .path.display())]
+    Data {
+        /// The directory.
+        path: PathBuf,
+        /// The cause.
+        #[source]
+        source: std::io::Error,
+    },
+    /// There is no key for it.
+    #[error("a data certificate came that this node has not asked for")]
+    DataNotAsked,
     /// The certificate does not fit the key, or is none.
     #[error("the certificate can't be used")]
     Tls(#[from] TlsError),
@@ -55,16 +72,46 @@ pub struct Holder {
     pub node: Option<Uuid>,
 }
 
-/// A certificate that was checked and is on disk, not yet in use.
+/// Signing requests, PKCS#10 in DER.
+#[derive(Debug, Clone)]
+pub struct Requests {
+    /// For the node's own certificate.
+    pub own: Vec<u8>,
+    /// For its data certificate; a node that runs hooks only has none.
+    pub data: Option<Vec<u8>>,
+}
+
+/// What a master has signed for a node, in PEM.
+#[derive(Debug, Clone)]
+pub struct Signed {
+    /// The CA's certificate.
+    pub ca_pem: String,
+    /// The node's own certificate.
+    pub certificate_pem: String,
+    /// Its data certificate, if one was asked for and the master knows of such.
+    pub data_certificate_pem: Option<String>,
+}
+
+/// The keys that belong to what was signed.
+#[derive(Debug, Clone)]
+pub struct Keys {
+    /// Of the node's own certificate.
+    pub own: PrivateKeyPem,
+    /// Of its data certificate.
+    pub data: Option<PrivateKeyPem>,
+}
+
+/// Certificates that were checked, not yet on disk or in use.
 #[derive(Debug)]
-pub struct Stored {
-    /// The node it is for.
+pub struct Checked {
+    /// The node they are for.
     pub node: Uuid,
-    /// Its fingerprint.
+    /// The fingerprint of its own certificate.
     pub fingerprint: Fingerprint,
     ca_pem: String,
     certificate_pem: String,
     key: PrivateKeyPem,
+    data: Option<(String, PrivateKeyPem)>,
     tls: TlsState,
 }
 
@@ -74,12 +121,14 @@ pub struct Credentials {
     folder: PathBuf,
     /// What connections are made with; `None` while the node has no certificate.
     tls: watch::Sender<Option<TlsState>>,
+    data: DataCertificate,
 }
 
 impl Credentials {
     /// Credentials in `folder`, none of them in use.
     pub fn new(folder: PathBuf) -> Self {
-        Credentials { folder, tls: watch::Sender::new(None) }
+        let data = DataCertificate::new(folder.clone());
+        Credentials { folder, tls: watch::Sender::new(None), data }
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -114,35 +163,44 @@ impl Credentials {
         self.tls.subscribe()
     }
 
-    /// Makes a new key, of which the newest counts, and a signing request for it. Blocks.
+    /// Makes new keys, of which the newest count, and signing requests for them; one for a data certificate is among them
+    /// unless the node runs hooks only. Blocks.
     ///
     /// # Errors
     /// When no key can be made or kept.
-    pub fn make_request(&self, name: &str) -> Result<Vec<u8>, CredentialError> {
-        let (key, request) = new_key_and_csr(name)?;
+    pub fn make_requests(&self, name: &str, hooks_only: bool) -> Result<Requests, CredentialError> {
+        let (key, own) = new_key_and_csr(name)?;
+        let data = (!hooks_only).then(|| self.data.make_request(name)).transpose()?;
         key.save(&self.path("next.key"))?;
-        Ok(request)
+        Ok(Requests { own, data })
     }
 
-    /// The key for which a certificate was asked last. Blocks.
+    /// The keys for which certificates were asked last. Blocks.
     ///
     /// # Errors
-    /// When there is none.
-    pub fn next_key(&self) -> Result<PrivateKeyPem, CredentialError> {
-        Ok(PrivateKeyPem::new(read_text(&self.path("next.key"))?))
+    /// When there is none for the node's own.
+    pub fn next_keys(&self) -> Result<Keys, CredentialError> {
+        let own = PrivateKeyPem::new(read_text(&self.path("next.key"))?);
+        Ok(Keys { own, data: self.data.next_key()? })
     }
 
-    /// Checks a certificate and puts it on disk with its key. Blocks.
+    /// Whether the node needs a data certificate: it has none, or one in the last third of its life. Blocks.
+    pub fn data_is_due(&self, now: OffsetDateTime) -> bool {
+        self.data.is_due(now)
+    }
+
+    /// Checks what was signed; nothing is changed.
     ///
     /// # Errors
-    /// When it is not for that holder or does not fit the key, or the disk fails; nothing is changed then.
-    pub fn store(
-        &self,
-        ca_pem: String,
-        certificate_pem: String,
-        key: PrivateKeyPem,
+    /// When it is not for that holder, or does not fit the keys.
+    pub fn check(
+        signed: Signed,
+        keys: Keys,
         holder: Holder,
-    ) -> Result<Stored, CredentialError> {
+        name: &NodeName,
+    ) -> Result<Checked, CredentialError> {
+        let Signed { ca_pem, certificate_pem, data_certificate_pem } = signed;
+        let key = keys.own;
         let tls = TlsState::new(&ca_pem, &certificate_pem, &key)?;
         let found = tls.identity();
         let node = match found.kind {
@@ -157,18 +215,36 @@ impl Credentials {
             let expected = format!("{who} of cluster {}", holder.cluster);
             return Err(CredentialError::OtherIdentity { found, expected });
         };
-        let pair = format!("{}\n{certificate_pem}", key.as_str().trim_end());
-        write_atomic(&self.path("ca.pem"), ca_pem.as_bytes(), MODE_PUBLIC)?;
-        write_atomic(&self.path("node.pem"), pair.as_bytes(), MODE_PRIVATE)?;
+        let data = match data_certificate_pem {
+            Some(pem) => {
+                let key = keys.data.ok_or(CredentialError::DataNotAsked)?;
+                check_data_certificate(&pem, &key, name)?;
+                Some((pem, key))
+            }
+            None => None,
+        };
         let fingerprint = tls.fingerprint();
-        Ok(Stored { node, fingerprint, ca_pem, certificate_pem, key, tls })
+        Ok(Checked { node, fingerprint, ca_pem, certificate_pem, key, data, tls })
+    }
+
+    /// Puts certificates on disk with their keys. Blocks.
+    ///
+    /// # Errors
+    /// When the disk fails; the node's own certificate is not changed then.
+    pub fn store(&self, checked: &Checked) -> Result<(), CredentialError> {
+        if let Some((certificate_pem, key)) = &checked.data {
+            self.data.store(&checked.ca_pem, certificate_pem, key)?;
+        }
+        let pair = format!("{}\n{}", checked.key.as_str().trim_end(), checked.certificate_pem);
+        write_atomic(&self.path("ca.pem"), checked.ca_pem.as_bytes(), MODE_PUBLIC)?;
+        Ok(write_atomic(&self.path("node.pem"), pair.as_bytes(), MODE_PRIVATE)?)
     }
 
     /// Uses a stored certificate from the next connection on.
     ///
     /// # Errors
-    /// None that [`Credentials::store`] would not have found.
-    pub fn activate(&self, stored: Stored) -> Result<(), CredentialError> {
+    /// None that [`Credentials::check`] would not have found.
+    pub fn activate(&self, stored: Checked) -> Result<(), CredentialError> {
         match self.tls() {
             // The server reads it anew for each connection.
             Some(current) => current.replace(&stored.ca_pem, &stored.certificate_pem, &stored.key)?,
@@ -176,6 +252,7 @@ impl Credentials {
                 self.tls.send_replace(Some(stored.tls));
             }
         }
+        self.data.forget_next_key()?;
         self.remove("next.key")
     }
 
@@ -185,6 +262,7 @@ impl Credentials {
     /// When a file can't be removed.
     pub fn clear(&self) -> Result<(), CredentialError> {
         self.tls.send_replace(None);
+        self.data.clear()?;
         ["node.pem", "ca.pem", "next.key"].into_iter().try_for_each(|name| self.remove(name))
     }
 
@@ -198,16 +276,27 @@ impl Credentials {
 mod tests {
     use std::{fs, os::unix::fs::PermissionsExt};
 
-    use muster_proto::transport::{Ca, LEAF_LIFETIME, Signed};
-    use time::OffsetDateTime;
+    use muster_proto::transport::{Ca, LEAF_LIFETIME};
 
     use super::*;
 
     const CLUSTER: Uuid = Uuid::from_u128(1);
     const NODE: Uuid = Uuid::from_u128(2);
 
-    fn sign(ca: &Ca, request: &[u8], node: Uuid) -> Signed {
-        ca.sign(request, &Identity::node(CLUSTER, node), OffsetDateTime::now_utc(), LEAF_LIFETIME).unwrap()
+    fn name(text: &str) -> NodeName {
+        NodeName::parse(text).unwrap()
+    }
+
+    /// What a master signs, the data certificate for the node of this name.
+    fn sign(ca: &Ca, requests: &Requests, node: Uuid, data: &str) -> Signed {
+        let now = OffsetDateTime::now_utc();
+        let own = ca.sign(&requests.own, &Identity::node(CLUSTER, node), now, LEAF_LIFETIME).unwrap();
+        let sign_data = |csr: &Vec<u8>| ca.sign_data(csr, &name(data), &[], now, LEAF_LIFETIME).unwrap().pem;
+        Signed {
+            ca_pem: ca.certificate_pem(),
+            certificate_pem: own.pem,
+            data_certificate_pem: requests.data.as_ref().map(sign_data),
+        }
     }
 
     #[test]
@@ -215,28 +304,36 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let credentials = Credentials::new(folder.path().to_owned());
         let ca = Ca::create(CLUSTER, OffsetDateTime::now_utc()).unwrap();
-        assert!(credentials.next_key().is_err());
-        let old = credentials.make_request("node1").unwrap();
-        let newest = credentials.make_request("node1").unwrap();
-        let store = |signed: Signed, holder| {
-            credentials.store(ca.certificate_pem(), signed.pem, credentials.next_key().unwrap(), holder)
+        assert!(credentials.next_keys().is_err());
+        let old = credentials.make_requests("node1", false).unwrap();
+        let newest = credentials.make_requests("node1", false).unwrap();
+        let check = |signed: Signed, holder| {
+            Credentials::check(signed, credentials.next_keys().unwrap(), holder, &name("node1"))
         };
         let holder = Holder { cluster: CLUSTER, node: None };
-        assert!(matches!(store(sign(&ca, &old, NODE), holder), Err(CredentialError::Tls(_))));
+        let mixed =
+            |own: &Requests, data: &Requests| Requests { own: own.own.clone(), data: data.data.clone() };
+        for requests in [&old, &mixed(&old, &newest), &mixed(&newest, &old)] {
+            let refused = check(sign(&ca, requests, NODE, "node1"), holder);
+            assert!(matches!(refused, Err(CredentialError::Tls(TlsError::Key(_)))), "{refused:?}");
+        }
+        let refused = check(sign(&ca, &newest, NODE, "node2"), holder);
+        assert!(matches!(refused, Err(CredentialError::Tls(TlsError::DataName { .. }))), "{refused:?}");
         for wrong in [
             Holder { cluster: CLUSTER, node: Some(Uuid::from_u128(3)) },
             Holder { cluster: Uuid::from_u128(3), node: Some(NODE) },
         ] {
-            let refused = store(sign(&ca, &newest, NODE), wrong);
+            let refused = check(sign(&ca, &newest, NODE, "node1"), wrong);
             assert!(matches!(refused, Err(CredentialError::OtherIdentity { .. })), "{refused:?}");
         }
-        assert!(!folder.path().join("node.pem").exists(), "a refused certificate leaves nothing");
 
-        let stored = store(sign(&ca, &newest, NODE), holder).unwrap();
-        let fingerprint = stored.fingerprint;
-        assert_eq!(stored.node, NODE);
-        credentials.activate(stored).unwrap();
+        let checked = check(sign(&ca, &newest, NODE, "node1"), holder).unwrap();
+        let fingerprint = checked.fingerprint;
+        assert_eq!(checked.node, NODE);
+        credentials.store(&checked).unwrap();
+        credentials.activate(checked).unwrap();
         assert_eq!(credentials.tls().unwrap().fingerprint(), fingerprint);
+        assert!(!credentials.data_is_due(OffsetDateTime::now_utc()));
         let mode = fs::metadata(folder.path().join("node.pem")).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
 
@@ -245,5 +342,23 @@ mod tests {
         assert_eq!(restarted.tls().unwrap().fingerprint(), fingerprint);
         restarted.clear().unwrap();
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_node_that_runs_hooks_only_asks_for_no_data_certificate() {
+        let folder = tempfile::tempdir().unwrap();
+        let credentials = Credentials::new(folder.path().to_owned());
+        let ca = Ca::create(CLUSTER, OffsetDateTime::now_utc()).unwrap();
+        let requests = credentials.make_requests("node1", true).unwrap();
+        assert!(requests.data.is_none());
+        let holder = Holder { cluster: CLUSTER, node: None };
+        let keys = || credentials.next_keys().unwrap();
+        let signed = sign(&ca, &requests, NODE, "node1");
+        Credentials::check(signed.clone(), keys(), holder, &name("node1")).unwrap();
+        let (_, data) = new_key_and_csr("node1").unwrap();
+        let data = sign(&ca, &Requests { data: Some(data), ..requests }, NODE, "node1").data_certificate_pem;
+        let unasked = Signed { data_certificate_pem: data, ..signed };
+        let refused = Credentials::check(unasked, keys(), holder, &name("node1"));
+        assert!(matches!(refused, Err(CredentialError::DataNotAsked)), "{refused:?}");
     }
 }

@@ -20,7 +20,7 @@ use tokio::time::{sleep, timeout};
 use uuid::Uuid;
 
 use super::{
-    files,
+    Keys, Signed, files,
     node::{Agent, AgentError},
 };
 
@@ -52,6 +52,9 @@ pub struct Enrolment {
     pub name: NodeName,
     /// The key of the request; it moves to the certificate when that comes.
     key_pem: String,
+    /// The same for the data certificate, if one was asked for.
+    #[serde(default)]
+    data_key_pem: Option<String>,
 }
 
 impl std::fmt::Debug for Enrolment {
@@ -91,11 +94,11 @@ pub enum EnrolmentError {
 }
 
 impl Enrolment {
-    /// What the master answered to a request with this key.
+    /// What the master answered to a request with these keys.
     pub(super) fn new(
         token: &super::Token,
         name: NodeName,
-        key: &PrivateKeyPem,
+        keys: &Keys,
         answer: v1::EnrolResponse,
         cluster: Uuid,
     ) -> Self {
@@ -107,7 +110,8 @@ impl Enrolment {
             cluster,
             cluster_name: answer.cluster_name,
             name,
-            key_pem: key.as_str().to_owned(),
+            key_pem: keys.own.as_str().to_owned(),
+            data_key_pem: keys.data.as_ref().map(|key| key.as_str().to_owned()),
         }
     }
 
@@ -142,9 +146,12 @@ impl Enrolment {
         files::remove(path).map_err(|source| EnrolmentError::File { path: path.to_owned(), source })
     }
 
-    /// The request's key.
-    pub(super) fn key(&self) -> PrivateKeyPem {
-        PrivateKeyPem::new(self.key_pem.clone())
+    /// The request's keys.
+    pub(super) fn keys(&self) -> Keys {
+        Keys {
+            own: PrivateKeyPem::new(self.key_pem.clone()),
+            data: self.data_key_pem.clone().map(PrivateKeyPem::new),
+        }
     }
 }
 
@@ -260,9 +267,12 @@ async fn enter(
     let node = issued.node_uuid.parse().map_err(|_| CollectError::Answer("the node's uuid is none"))?;
     let name =
         NodeName::parse(&issued.node_name).map_err(|_| CollectError::Answer("the node's name is none"))?;
-    let key = enrolment.key();
-    let entered =
-        agent.enter_by_enrolment(enrolment.cluster, node, name, ca_pem, issued.certificate_pem, key);
+    let signed = Signed {
+        ca_pem,
+        certificate_pem: issued.certificate_pem,
+        data_certificate_pem: issued.data_certificate_pem,
+    };
+    let entered = agent.enter_by_enrolment(enrolment.cluster, node, name, signed, enrolment.keys());
     entered.await.map_err(CollectError::Enter)?;
     Ok(Outcome::Entered)
 }

@@ -9,7 +9,7 @@ use muster_proto::{
 use tokio::time::timeout;
 
 use super::{
-    AgentError, Config, CredentialError, Credentials, Enrolment, EnrolmentError, FactStore, FactsError,
+    AgentError, Config, CredentialError, Credentials, Enrolment, EnrolmentError, FactStore, FactsError, Keys,
     MembershipError, Memberships, NodeLock, Token, files, host,
 };
 
@@ -66,13 +66,18 @@ pub async fn join(config: &Config, token: &Token, hooks_only: bool) -> Result<En
     if let Some(member) = Memberships::open(folder.join("node.json"))?.get() {
         return Err(JoinError::Member { name: member.name.to_string(), cluster: member.cluster });
     }
-    let (key, csr_der) = new_key_and_csr(config.name.as_str())?;
+    let (own, csr_der) = new_key_and_csr(config.name.as_str())?;
+    let (data, data_csr_der) = match hooks_only {
+        false => new_key_and_csr(config.name.as_str()).map(|(key, csr)| (Some(key), Some(csr)))?,
+        true => (None, None),
+    };
     let (tls, _learnt) = ClientTls::enrolment(token.ca_digest);
     let channel = connect_tls(token.master, &tls).await?;
     let request = v1::EnrolRequest {
         token: token.secret().to_owned(),
         name: config.name.to_string(),
         csr_der,
+        data_csr_der,
         advertise_ip: config.advertised().map(|ip| ip.to_string()),
         port: u32::from(config.listen.port()),
         version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -87,7 +92,7 @@ pub async fn join(config: &Config, token: &Token, hooks_only: bool) -> Result<En
     };
     let cluster = answer.cluster_uuid.parse().map_err(|_| JoinError::Answer(answer.cluster_uuid.clone()))?;
     files::make_dir(&folder, NODE_DIR_MODE).map_err(JoinError::Directory)?;
-    let enrolment = Enrolment::new(token, config.name.clone(), &key, answer, cluster);
+    let enrolment = Enrolment::new(token, config.name.clone(), &Keys { own, data }, answer, cluster);
     enrolment.save(&folder.join("enrolment.json"))?;
     Ok(enrolment)
 }

@@ -18,6 +18,7 @@ mod agent_service;
 mod backends;
 mod config;
 mod credentials;
+mod data_certificate;
 mod enrolment;
 mod facts;
 mod files;
@@ -40,7 +41,7 @@ use freeze::FreezeWatch;
 
 pub use backends::{Backends, Ended, HooksOnly, Runs};
 pub use config::{CONFIG_FILE_DEFAULT, Config, ConfigError, PORT_DEFAULT};
-pub use credentials::{CredentialError, Credentials, Holder, Stored};
+pub use credentials::{Checked, CredentialError, Credentials, Holder, Keys, Requests, Signed};
 pub use enrolment::{Enrolment, EnrolmentError};
 pub use facts::{FactStore, Facts, FactsError};
 pub use files::words;

@@ -4,13 +4,14 @@ use std::{
     collections::BTreeSet,
     fs, io,
     path::PathBuf,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use muster_core::names::NodeName;
-use muster_proto::transport::{
-    Connections, FileError, IdentityKind, MODE_PRIVATE, Peer, PrivateKeyPem, write_atomic,
-};
+use muster_proto::transport::{Connections, FileError, IdentityKind, MODE_PRIVATE, Peer, write_atomic};
 use tokio::{
     sync::{RwLock, RwLockReadGuard, watch},
     task::JoinError,
@@ -21,8 +22,8 @@ use uuid::Uuid;
 
 use super::{
     Backends, Config, Context, CredentialError, Credentials, Enrolment, EnrolmentError, FactStore, Facts,
-    FactsError, FreezeWatch, Holder, Membership, MembershipError, Memberships, Purpose, Runs, files,
-    join::NODE_DIR_MODE,
+    FactsError, FreezeWatch, Holder, Keys, Membership, MembershipError, Memberships, Purpose, Requests, Runs,
+    Signed, files, join::NODE_DIR_MODE,
 };
 use crate::{CallError, CallId};
 
@@ -75,9 +76,11 @@ impl From<AgentError> for Status {
     fn from(error: AgentError) -> Status {
         let text = files::words(&error);
         match error {
-            AgentError::Credentials(CredentialError::Tls(_) | CredentialError::OtherIdentity { .. }) => {
-                Status::invalid_argument(text)
-            }
+            AgentError::Credentials(
+                CredentialError::Tls(_)
+                | CredentialError::OtherIdentity { .. }
+                | CredentialError::DataNotAsked,
+            ) => Status::invalid_argument(text),
             AgentError::Directory { .. }
             | AgentError::InUse(_)
             | AgentError::Membership(_)
@@ -107,6 +110,8 @@ pub struct Agent {
     /// Read while a call is checked and begun, written while a master says hello: so no call of the master before can
     /// begin after its runs were ended.
     turn: RwLock<()>,
+    /// Whether a master has said hello since the daemon's start.
+    greeted: AtomicBool,
     changes: watch::Sender<()>,
     freezes: FreezeWatch,
     stopping: CancellationToken,
@@ -193,6 +198,7 @@ impl Agent {
             name_told: Mutex::default(),
             calls_cluster: tokio::sync::Mutex::new(calls_cluster),
             turn: RwLock::new(()),
+            greeted: AtomicBool::new(false),
             changes: watch::Sender::new(()),
             freezes: FreezeWatch::new(Connections::default()),
             stopping,
@@ -312,7 +318,7 @@ impl Agent {
         self.forget_calls(&mut calls_cluster, cluster).await
     }
 
-    /// A master says hello: it is taken or refused, and all runs end but those of its jobs.
+    /// A master says hello: it is taken or refused, guests of the past end, and all runs but those of its jobs.
     ///
     /// # Errors
     /// As [`Agent::admit`].
@@ -322,6 +328,7 @@ impl Agent {
         context: Context,
         name: NodeName,
         alive_jobs: BTreeSet<u64>,
+        present: Vec<(Uuid, u64)>,
     ) -> Result<usize, Status> {
         {
             let _turn = self.turn.write().await;
@@ -329,9 +336,37 @@ impl Agent {
             self.freezes.greeted(peer.connection())?;
         }
         self.take_name(name).await?;
+        self.end_past_guests(present).await?;
+        self.greeted.store(true, Ordering::Release);
         // So that what watches for a master before this one ends.
         self.changed();
         Ok(self.end_others(alive_jobs).await)
+    }
+
+    /// What they write is worthless, and their instances run elsewhere.
+    async fn end_past_guests(self: &Arc<Self>, present: Vec<(Uuid, u64)>) -> Result<(), Status> {
+        let agent = Arc::clone(self);
+        let ended = tokio::task::spawn_blocking(move || agent.backends.end_past_guests(&present)).await;
+        let ended = ended.map_err(|error| Status::internal(error.to_string()))?;
+        ended.map_err(|words| Status::unavailable(format!("a guest of the past may still be here: {words}")))
+    }
+
+    /// Takes or refuses a call to the backends: as [`Agent::admit`], and none before a master has greeted this daemon.
+    /// Until then it may hold guests that are of the past.
+    ///
+    /// # Errors
+    /// As there; UNAVAILABLE before the first greeting.
+    pub async fn admit_greeted(
+        self: &Arc<Self>,
+        peer: &Peer,
+        context: Context,
+        purpose: Purpose,
+    ) -> Result<RwLockReadGuard<'_, ()>, Status> {
+        let turn = self.admit(peer, context, purpose).await?;
+        match self.greeted.load(Ordering::Acquire) {
+            true => Ok(turn),
+            false => Err(Status::unavailable("this daemon was started and has not heard from a master yet")),
+        }
     }
 
     async fn take_name(self: &Arc<Self>, name: NodeName) -> Result<(), AgentError> {
@@ -395,39 +430,38 @@ impl Agent {
         Ok(serial)
     }
 
-    /// Makes a new key and gives a signing request for it.
-    pub(super) async fn make_signing_request(self: &Arc<Self>) -> Result<Vec<u8>, AgentError> {
+    /// Makes new keys and gives signing requests for them.
+    pub(super) async fn make_signing_request(self: &Arc<Self>) -> Result<Requests, AgentError> {
         let (agent, name) = (Arc::clone(self), self.node_name());
-        blocking(move || agent.credentials.make_request(name.as_str())).await
+        blocking(move || agent.credentials.make_requests(name.as_str(), agent.backends.hooks_only())).await
     }
 
-    /// Takes the certificate for the newest key: the node's first, or one that follows another. A repeat is fine.
+    /// Takes the certificates for the newest keys: the node's first, or those that follow others. A repeat is fine.
     pub(super) async fn install_certificate(
         self: &Arc<Self>,
         context: Context,
         name: NodeName,
-        ca_pem: String,
-        certificate_pem: String,
+        signed: Signed,
     ) -> Result<String, AgentError> {
         let agent = Arc::clone(self);
         let fingerprint = blocking(move || {
             let member = agent.members.get();
             let holder = Holder { cluster: context.cluster, node: member.as_ref().map(|member| member.node) };
-            if let Some(current) = agent.credentials.current(&certificate_pem) {
+            if let Some(current) = agent.credentials.current(&signed.certificate_pem) {
                 return Ok::<_, AgentError>(current.to_string());
             }
-            let key = agent.credentials.next_key()?;
-            let stored = agent.credentials.store(ca_pem, certificate_pem, key, holder)?;
-            let fingerprint = stored.fingerprint.to_string();
+            let checked = Credentials::check(signed, agent.credentials.next_keys()?, holder, &name)?;
+            agent.credentials.store(&checked)?;
+            let fingerprint = checked.fingerprint.to_string();
             match member {
                 Some(_) => agent.members.rename(name)?,
                 None => {
-                    let member = Membership::new(context.cluster, stored.node, name, Some(&context));
+                    let member = Membership::new(context.cluster, checked.node, name, Some(&context));
                     agent.members.enter(member)?;
                     Enrolment::remove(&agent.enrolment_path())?;
                 }
             }
-            agent.credentials.activate(stored)?;
+            agent.credentials.activate(checked)?;
             Ok(fingerprint)
         })
         .await?;
@@ -435,24 +469,24 @@ impl Agent {
         Ok(fingerprint)
     }
 
-    /// Makes the node a member by the certificate that a request to join has brought.
+    /// Makes the node a member by the certificates that a request to join has brought.
     pub(super) async fn enter_by_enrolment(
         &self,
         cluster: Uuid,
         node: Uuid,
         name: NodeName,
-        ca_pem: String,
-        certificate_pem: String,
-        key: PrivateKeyPem,
+        signed: Signed,
+        keys: Keys,
     ) -> Result<(), AgentError> {
         // Calls of a cluster that this host was in, or that was being made on it.
         self.forget_calls(&mut *self.calls_cluster.lock().await, cluster).await?;
         let holder = Holder { cluster, node: Some(node) };
         // Short file work, once in the life of a node.
-        let stored = self.credentials.store(ca_pem, certificate_pem, key, holder)?;
+        let checked = Credentials::check(signed, keys, holder, &name)?;
+        self.credentials.store(&checked)?;
         self.members.enter(Membership::new(cluster, node, name, None))?;
         Enrolment::remove(&self.enrolment_path())?;
-        self.credentials.activate(stored)?;
+        self.credentials.activate(checked)?;
         tracing::info!(%cluster, %node, "this host is a node now");
         Ok(())
     }

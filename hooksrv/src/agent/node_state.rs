@@ -35,7 +35,9 @@ fn gather(agent: &Agent) -> v1::NodeState {
         ..v1::NodeState::default()
     };
     if let Some(tls) = agent.credentials().tls() {
-        state.certificate_days = tls.validity().days_left(OffsetDateTime::now_utc());
+        let now = OffsetDateTime::now_utc();
+        state.certificate_days = tls.validity().days_left(now);
+        state.data_certificate_due = !state.hooks_only && agent.credentials().data_is_due(now);
         state.certificate_fingerprint = tls.fingerprint().to_string();
     }
     host::report(&mut state);

@@ -3,10 +3,7 @@
 use std::{collections::BTreeMap, net::IpAddr, time::Duration};
 
 use muster_core::{names::NodeName, ops};
-use muster_proto::{
-    transport::{CSR_BYTES_MAX, Fingerprint},
-    v1,
-};
+use muster_proto::{transport::Fingerprint, v1};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
@@ -45,6 +42,9 @@ pub struct PendingHost {
     pub facts: BTreeMap<String, String>,
     /// Its signing request, DER, hexadecimal.
     pub csr_hex: String,
+    /// The same for its data certificate, if it wants one.
+    #[serde(default)]
+    pub data_csr_hex: Option<String>,
     /// Its certificate, while it is being added.
     pub signed: Option<SignedHost>,
 }
@@ -58,6 +58,9 @@ pub struct SignedHost {
     pub fingerprint: Fingerprint,
     /// The certificate.
     pub certificate_pem: String,
+    /// The data certificate, where one was asked for.
+    #[serde(default)]
+    pub data_certificate_pem: Option<String>,
 }
 
 impl PendingHost {
@@ -80,11 +83,10 @@ impl PendingHost {
                 "more than {FACTS_MAX} facts, or one longer than {TEXT_BYTES_MAX} bytes"
             )));
         }
-        if request.csr_der.len() > CSR_BYTES_MAX {
-            return Err(wrong(format!("the signing request is longer than {CSR_BYTES_MAX} bytes")));
-        }
         // Found now rather than when the operator adds the host.
-        check_request(&request.csr_der, now_ms).map_err(|error| wrong(error.to_string()))?;
+        for csr_der in [Some(&request.csr_der), request.data_csr_der.as_ref()].into_iter().flatten() {
+            check_request(csr_der, now_ms).map_err(|error| wrong(error.to_string()))?;
+        }
         Ok(Self {
             enrolment: Uuid::new_v4(),
             name,
@@ -96,6 +98,7 @@ impl PendingHost {
             hooks_only: request.hooks_only,
             facts: request.facts.into_iter().collect(),
             csr_hex: hex::hex_of(&request.csr_der),
+            data_csr_hex: request.data_csr_der.as_deref().map(hex::hex_of),
             signed: None,
         })
     }

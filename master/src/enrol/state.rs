@@ -272,12 +272,13 @@ impl Enrolment {
         }
     }
 
-    /// Signs a pending host's request for the uuid that it gets. Asked again for the same uuid, the answer is the same;
+    /// Signs a pending host's requests for the uuid and the addresses that it gets. Asked again for the same uuid, the answer is the same;
     /// for another one, the earlier certificate is withdrawn. The host's daemon is told at once.
     pub async fn sign_pending(
         self: &Arc<Self>,
         name: &NodeName,
         uuid: Uuid,
+        addresses: Vec<IpAddr>,
     ) -> Result<SignedHost, EnrolError> {
         let name = name.clone();
         self.change(move |this| async move {
@@ -293,10 +294,13 @@ impl Enrolment {
             }
             let csr = hex::bytes_of(&host.csr_hex).unwrap_or_default();
             let certificate = this.ca.sign_node(&csr, uuid, now_ms)?;
+            let data_csr = host.data_csr_hex.as_deref().and_then(hex::bytes_of);
+            let data = data_csr.map(|csr| this.ca.sign_data(&csr, &name, &addresses, now_ms)).transpose()?;
             let signed = SignedHost {
                 node: uuid,
                 fingerprint: certificate.fingerprint(),
                 certificate_pem: certificate.pem().to_owned(),
+                data_certificate_pem: data.flatten(),
             };
             host.signed = Some(signed.clone());
             batch.put(keys::pending(&name), encode(&host));
@@ -368,6 +372,7 @@ impl Enrolment {
             ca_pem: self.ca.certificate_pem().ok()?,
             node_name: host.name.to_string(),
             node_uuid: signed.node.to_string(),
+            data_certificate_pem: signed.data_certificate_pem.clone(),
         })
     }
 

@@ -17,7 +17,7 @@ use muster_core::{
     ops,
 };
 use muster_proto::{
-    transport::{Admission, Connections, Identity, new_key_and_csr},
+    transport::{Admission, Connections, Identity, check_data_certificate, new_key_and_csr},
     v1::{CollectEvent, EnrolRequest, collect_event::Event},
 };
 use tonic::Status;
@@ -151,6 +151,11 @@ fn start(
     (pins.clone(), Enrolment::new(ca.clone(), pins, writer.clone(), master.clone(), wall))
 }
 
+/// The addresses that a host gets as a node.
+pub(super) fn addresses() -> Vec<IpAddr> {
+    vec!["192.0.2.7".parse().unwrap(), "198.51.100.7".parse().unwrap()]
+}
+
 pub(super) fn name(text: &str) -> NodeName {
     NodeName::parse(text).unwrap()
 }
@@ -160,6 +165,7 @@ pub(super) fn request(node: &str, token: &str) -> EnrolRequest {
         token: token.to_owned(),
         name: node.to_owned(),
         csr_der: new_key_and_csr(node).unwrap().1,
+        data_csr_der: None,
         advertise_ip: None,
         port: 1811,
         version: "0.1.0".to_owned(),
@@ -244,6 +250,7 @@ async fn a_wrong_request_does_not_use_the_token_up() {
         EnrolRequest { advertise_ip: Some("node2".to_owned()), ..good.clone() },
         EnrolRequest { csr_der: b"no request".to_vec(), ..good.clone() },
         EnrolRequest { csr_der: vec![0; 9000], ..good.clone() },
+        EnrolRequest { data_csr_der: Some(b"no request".to_vec()), ..good.clone() },
         EnrolRequest { version: "x".repeat(300), ..good.clone() },
         EnrolRequest { facts, ..good.clone() },
     ] {
@@ -277,7 +284,7 @@ async fn pending_hosts_are_bounded_and_too_old_ones_make_room() {
     world.pass(24 * HOUR_MS);
     assert!(world.enrolment.list().is_empty() && world.enrolment.pending(&name("node7")).is_none());
     assert!(matches!(
-        world.enrolment.sign_pending(&name("node7"), Uuid::from_u128(7)).await,
+        world.enrolment.sign_pending(&name("node7"), Uuid::from_u128(7), addresses()).await,
         Err(EnrolError::NotPending(_))
     ));
     world.pending("one-more").await;
@@ -303,7 +310,7 @@ async fn a_host_is_told_at_once_that_it_is_signed() {
     let host = world.pending("node2").await;
     let mut events = Box::pin(collect(&world.enrolment, host.enrolment).unwrap());
     assert!(matches!(decided(next(&mut events).await), Event::Pending(_)));
-    let signed = world.enrolment.sign_pending(&name("node2"), Uuid::from_u128(2)).await.unwrap();
+    let signed = world.enrolment.sign_pending(&name("node2"), Uuid::from_u128(2), addresses()).await.unwrap();
     let Event::Issued(issued) = decided(next(&mut events).await) else { panic!("not issued") };
     assert_eq!(issued.certificate_pem, signed.certificate_pem);
     assert_eq!(issued.ca_pem, world.ca.certificate_pem().unwrap());
@@ -312,10 +319,12 @@ async fn a_host_is_told_at_once_that_it_is_signed() {
     assert!(world.accepted(&signed));
     assert_eq!(world.keys(keys::ISSUED), 1);
 
-    let again = world.enrolment.sign_pending(&name("node2"), Uuid::from_u128(2)).await.unwrap();
+    assert_eq!(issued.data_certificate_pem, None, "it asked for none, as older versions do");
+
+    let again = world.enrolment.sign_pending(&name("node2"), Uuid::from_u128(2), addresses()).await.unwrap();
     assert_eq!(again, signed);
     // Another job's uuid: the earlier certificate is void.
-    let other = world.enrolment.sign_pending(&name("node2"), Uuid::from_u128(3)).await.unwrap();
+    let other = world.enrolment.sign_pending(&name("node2"), Uuid::from_u128(3), addresses()).await.unwrap();
     assert!(world.accepted(&other) && !world.accepted(&signed));
     assert_eq!(world.keys(keys::ISSUED), 1);
     let busy = world.enrol(request("node2", &world.token().await)).await;
@@ -326,7 +335,7 @@ async fn a_host_is_told_at_once_that_it_is_signed() {
 async fn a_denied_add_leaves_the_host_pending_and_without_a_certificate() {
     let world = World::new();
     let host = world.pending("node2").await;
-    let signed = world.enrolment.sign_pending(&name("node2"), Uuid::from_u128(2)).await.unwrap();
+    let signed = world.enrolment.sign_pending(&name("node2"), Uuid::from_u128(2), addresses()).await.unwrap();
     for _ in 0..2 {
         world.enrolment.withdraw(&name("node2")).await.unwrap();
         assert_eq!(world.enrolment.list(), std::slice::from_ref(&host));
@@ -338,9 +347,27 @@ async fn a_denied_add_leaves_the_host_pending_and_without_a_certificate() {
     assert!(matches!(decided(next(&mut events).await), Event::Pending(_)));
     world.enrolment.withdraw(&name("nobody")).await.unwrap();
     // The next add signs anew.
-    let second = world.enrolment.sign_pending(&name("node2"), Uuid::from_u128(4)).await.unwrap();
+    let second = world.enrolment.sign_pending(&name("node2"), Uuid::from_u128(4), addresses()).await.unwrap();
     assert!(world.accepted(&second));
     assert!(matches!(decided(next(&mut events).await), Event::Issued(_)));
+}
+
+#[tokio::test]
+async fn a_host_that_asks_for_a_data_certificate_gets_it_with_its_own() {
+    let mut world = World::new();
+    let (key, csr) = new_key_and_csr("a host").unwrap();
+    let asking = EnrolRequest { data_csr_der: Some(csr), ..request("node8", &world.token().await) };
+    let host = world.enrol(asking).await.unwrap();
+    let uuid = Uuid::from_u128(8);
+    let signed = world.enrolment.sign_pending(&name("node8"), uuid, addresses()).await.unwrap();
+    check_data_certificate(signed.data_certificate_pem.as_deref().unwrap(), &key, &name("node8")).unwrap();
+    assert_eq!(world.keys(keys::ISSUED), 1, "only the node's own is one to be accepted");
+    // Also by a master that started in between.
+    world.restart(&ops::examples::cluster());
+    assert_eq!(world.enrolment.sign_pending(&name("node8"), uuid, addresses()).await.unwrap(), signed);
+    let mut events = Box::pin(collect(&world.enrolment, host.enrolment).unwrap());
+    let Event::Issued(issued) = decided(next(&mut events).await) else { panic!("not issued") };
+    assert_eq!(issued.data_certificate_pem, signed.data_certificate_pem);
 }
 
 #[tokio::test]
@@ -349,7 +376,7 @@ async fn an_added_hosts_request_is_done_with_the_commit() {
     let mut cluster = ops::examples::cluster();
     let host = world.pending("node8").await;
     let touched = [Touched::Node(name("node8"))];
-    let signed = world.enrolment.sign_pending(&name("node8"), Uuid::from_u128(8)).await.unwrap();
+    let signed = world.enrolment.sign_pending(&name("node8"), Uuid::from_u128(8), addresses()).await.unwrap();
     // Another commit is no reason.
     assert!(world.enrolment.follow(Some(&cluster), &touched).is_empty());
     cluster.nodes.insert(name("node8"), node_of(&signed));
@@ -380,10 +407,13 @@ async fn a_restarted_master_knows_what_the_first_one_did() {
     let token = world.token().await;
     let waiting = world.pending("node7").await;
     world.pending("node8").await;
-    let signed = world.enrolment.sign_pending(&name("node8"), Uuid::from_u128(8)).await.unwrap();
+    let signed = world.enrolment.sign_pending(&name("node8"), Uuid::from_u128(8), addresses()).await.unwrap();
     assert!(world.restart(&cluster).is_empty());
     assert!(world.accepted(&signed));
-    assert_eq!(world.enrolment.sign_pending(&name("node8"), Uuid::from_u128(8)).await.unwrap(), signed);
+    assert_eq!(
+        world.enrolment.sign_pending(&name("node8"), Uuid::from_u128(8), addresses()).await.unwrap(),
+        signed
+    );
     assert_eq!(world.enrolment.list()[0], waiting);
     world.enrol(request("node9", &token)).await.unwrap();
 
@@ -408,7 +438,7 @@ async fn nothing_is_given_out_that_was_not_recorded() {
     *world.writer.stopped.lock().unwrap() = true;
     assert!(matches!(world.enrolment.create_token(None, TOKEN_LIFETIME).await, Err(EnrolError::Write(_))));
     assert!(matches!(world.enrol(request("node3", &token)).await, Err(EnrolError::Write(_))));
-    let refused = world.enrolment.sign_pending(&name("node2"), Uuid::from_u128(2)).await;
+    let refused = world.enrolment.sign_pending(&name("node2"), Uuid::from_u128(2), addresses()).await;
     assert!(matches!(refused, Err(EnrolError::Write(_))));
     assert!(world.enrolment.list().iter().all(|host| host.signed.is_none()));
     *world.writer.stopped.lock().unwrap() = false;

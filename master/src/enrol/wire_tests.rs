@@ -18,7 +18,7 @@ use tonic::{Code, Streaming, transport::Channel};
 use uuid::Uuid;
 
 use super::{
-    tests::{World, name, request},
+    tests::{World, addresses, name, request},
     *,
 };
 use crate::enrol::tests::decided;
@@ -78,7 +78,7 @@ async fn a_host_joins_and_is_out_with_the_withdrawal() {
     let mut events = client.collect(collect.clone()).await.unwrap().into_inner();
     assert!(matches!(next(&mut events).await, Event::Pending(_)));
     let node = NodeName::parse("node2").unwrap();
-    world.enrolment.sign_pending(&node, Uuid::from_u128(2)).await.unwrap();
+    world.enrolment.sign_pending(&node, Uuid::from_u128(2), addresses()).await.unwrap();
     let Event::Issued(issued) = next(&mut events).await else { panic!("not issued") };
     assert!(events.message().await.unwrap().is_none());
 

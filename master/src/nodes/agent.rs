@@ -42,31 +42,33 @@ impl NodeClient {
         Ok(timeout(limit, answer).await.map_err(silent)??.ended)
     }
 
-    /// Makes a new key on the node; returns a signing request for it (PKCS#10, DER).
+    /// Makes new keys on the node; returns the signing requests for them.
     ///
     /// # Errors
     /// When the node is not reached or refuses.
-    pub async fn make_signing_request(&self) -> Result<Vec<u8>, CallError> {
+    pub async fn make_signing_request(&self) -> Result<v1::MakeSigningRequestResponse, CallError> {
         let answer = self.unary(|link, context| async move {
             let request = v1::MakeSigningRequestRequest { context: Some(context) };
             link.agent().make_signing_request(request).await
         });
-        Ok(answer.await?.csr_der)
+        answer.await
     }
 
-    /// Installs the certificate for the node's newest key; returns the fingerprint that it now serves with.
+    /// Installs the certificates for the node's newest keys; returns the fingerprint that it now serves with.
     ///
     /// # Errors
     /// When the node is not reached or refuses.
     pub async fn install_certificate(
         &self,
         certificate_pem: &str,
+        data_certificate_pem: Option<&str>,
         ca_pem: &str,
     ) -> Result<String, CallError> {
         let answer = self.unary(|link, context| {
             let request = v1::InstallCertificateRequest {
                 context: Some(context),
                 certificate_pem: certificate_pem.to_owned(),
+                data_certificate_pem: data_certificate_pem.map(str::to_owned),
                 ca_pem: ca_pem.to_owned(),
                 node_name: self.name().as_str().to_owned(),
             };

@@ -2,8 +2,11 @@
 
 use std::sync::Arc;
 
-use muster_core::calls::{CallAnswer, NodeCall, Output};
-use muster_proto::v1::{self, answer, execute_event::Event};
+use muster_core::calls::{CallAnswer, NodeCall};
+use muster_proto::{
+    convert::WireError,
+    v1::{self, execute_event::Event},
+};
 use tonic::Code;
 
 use super::{
@@ -93,21 +96,10 @@ impl NodeClient {
 }
 
 fn read_answer(wire: v1::Answer) -> Result<CallAnswer, CallError> {
-    match wire.answer {
-        Some(answer::Answer::Done(output)) => {
-            let path = Some(output.path).filter(|path| !path.is_empty());
-            Ok(CallAnswer::Done(Output { path, ..Output::default() }))
-        }
-        Some(answer::Answer::Failed(reason)) => Ok(CallAnswer::Failed(reason)),
-        // What it may have left behind is what its undo removes, as with any failed call.
-        Some(answer::Answer::Lost(_)) => Ok(CallAnswer::Failed(
-            "the node daemon was restarted and does not know how the call ended".to_owned(),
-        )),
-        None => {
-            let message = "the node's answer can't be read: it is empty".to_owned();
-            Err(CallError::Refused { code: Code::Internal, message })
-        }
-    }
+    wire.try_into().map_err(|error: WireError| {
+        let message = format!("the node's answer can't be read: {error}");
+        CallError::Refused { code: Code::Internal, message }
+    })
 }
 
 impl CallError {

@@ -150,6 +150,7 @@ pub(super) async fn greet(shared: &Shared, name: &NodeName, link: &Link) -> Resu
         alive_jobs: (shared.settings.alive_jobs)(),
         now_ms: sent_ms,
         node_name: name.as_str().to_owned(),
+        guests: (shared.settings.guests)(name).into_iter().map(generation).collect(),
     };
     let answer = timeout(limit, link.agent().hello(request)).await;
     let answer = answer
@@ -167,6 +168,10 @@ pub(super) async fn greet(shared: &Shared, name: &NodeName, link: &Link) -> Resu
         facts_serial: answer.facts_serial,
         hooks_only: answer.hooks_only,
     })
+}
+
+fn generation((instance, generation): (Uuid, u64)) -> v1::InstanceGeneration {
+    v1::InstanceGeneration { instance_uuid: instance.to_string(), generation }
 }
 
 fn now_ms() -> u64 {

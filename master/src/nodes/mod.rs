@@ -34,6 +34,6 @@ pub use self::{
     limits::Limits,
     link::NodeInfo,
     registry::NodeRegistry,
-    shared::{AliveJobs, Office, OfficeLost, Settings},
+    shared::{AliveJobs, Guests, Office, OfficeLost, Settings},
     trouble::CallError,
 };

@@ -234,6 +234,16 @@ impl NodeRegistry {
         self.node(node).ok()?.info()
     }
 
+    /// How often a node was connected to; none of a node that is not contacted. Another number means that its daemon came back.
+    pub fn connections(&self, node: &NodeName) -> Option<u64> {
+        self.node(node).ok().map(|client| client.connections())
+    }
+
+    /// Waits until a node says something new of mirrors; what it said before anybody waited counts once.
+    pub async fn mirrors_changed(&self) {
+        self.inner.shared.mirrors_changed.notified().await;
+    }
+
     /// Why a node can't be reached, as of the last attempt.
     pub fn not_reached(&self, node: &NodeName) -> Option<String> {
         match self.node(node) {

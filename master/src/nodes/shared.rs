@@ -8,13 +8,16 @@ use std::{
 use arc_swap::{ArcSwap, ArcSwapOption};
 use muster_core::names::NodeName;
 use muster_proto::{transport::TlsState, v1};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use uuid::Uuid;
 
 use super::Limits;
 
 /// The jobs that are not finished: a node ends the runs of all others when it is greeted.
 pub type AliveJobs = Arc<dyn Fn() -> Vec<u64> + Send + Sync>;
+/// The instances that have files on a node, with their generations, as the configuration has them: a guest of an earlier
+/// generation is of the past, and the node kills it when it is greeted.
+pub type Guests = Arc<dyn Fn(&NodeName) -> Vec<(Uuid, u64)> + Send + Sync>;
 /// Told why when a node refuses this master's epoch: another master is in office. May be called more than once.
 pub type OfficeLost = Arc<dyn Fn(String) + Send + Sync>;
 
@@ -31,6 +34,8 @@ pub struct Settings {
     pub limits: Limits,
     /// Asked at each greeting.
     pub alive_jobs: AliveJobs,
+    /// Asked at each greeting.
+    pub guests: Guests,
     /// Told when the office is lost.
     pub office_lost: OfficeLost,
 }
@@ -51,6 +56,8 @@ pub(super) struct Shared {
     pub(super) office: ArcSwap<Office>,
     pub(super) tls: ArcSwapOption<TlsState>,
     pub(super) facts: watch::Sender<Option<Arc<v1::Facts>>>,
+    /// Told when a node says something new of mirrors.
+    pub(super) mirrors_changed: Notify,
     /// The highest epoch that a node named when it refused this master's.
     pub(super) epoch_above: AtomicU64,
 }
@@ -62,6 +69,7 @@ impl Shared {
             office: ArcSwap::default(),
             tls: ArcSwapOption::empty(),
             facts: watch::Sender::new(None),
+            mirrors_changed: Notify::new(),
             epoch_above: AtomicU64::new(0),
         })
     }

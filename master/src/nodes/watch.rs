@@ -28,6 +28,11 @@ impl NodeClient {
         self.seen().info.clone()
     }
 
+    /// How often the node was connected to.
+    pub fn connections(&self) -> u64 {
+        *self.inner.ups.borrow()
+    }
+
     /// Asks for the node's state now.
     ///
     /// # Errors
@@ -123,7 +128,10 @@ impl NodeClient {
             state.ok_or_else(|| CallError::NotReached("connection lost: the answer broke off".to_owned()))?;
         let state = Arc::new(state);
         link.answered();
-        self.seen().state = Some((state.clone(), Instant::now()));
+        let old = self.seen().state.replace((state.clone(), Instant::now()));
+        if old.is_none_or(|(old, _)| mirrors_differ(&old, &state)) {
+            self.inner.shared.mirrors_changed.notify_one();
+        }
         Ok(state)
     }
 
@@ -132,6 +140,17 @@ impl NodeClient {
             self.lost(link, reason);
         }
     }
+}
+
+/// Whether a mirror does something else now, or its guest does. How far it is does not matter.
+fn mirrors_differ(old: &v1::NodeState, new: &v1::NodeState) -> bool {
+    fn said(state: &v1::NodeState) -> impl Iterator<Item = (&str, i32, &str, i32)> {
+        state.guests.iter().flat_map(|guest| {
+            let mirrors = guest.mirrors.iter();
+            mirrors.map(|mirror| (&*guest.instance_uuid, guest.state, &*mirror.copy_uuid, mirror.status))
+        })
+    }
+    !said(old).eq(said(new))
 }
 
 /// The pause before the next attempt: doubled with each failure, and a quarter more or less by the node's name, so
@@ -146,6 +165,19 @@ fn pause(name: &str, failures: u32, (shortest, longest): (Duration, Duration)) -
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_mirror_does_counts_and_not_how_far_it_is() {
+        let state = |status: v1::MirrorStatus, done_bytes| {
+            let mirror = v1::MirrorState { status: status.into(), done_bytes, ..v1::MirrorState::default() };
+            let guest = v1::GuestState { mirrors: vec![mirror], ..v1::GuestState::default() };
+            v1::NodeState { guests: vec![guest], now_ms: done_bytes, ..v1::NodeState::default() }
+        };
+        let (syncing, ready) = (v1::MirrorStatus::Syncing, v1::MirrorStatus::Ready);
+        assert!(!mirrors_differ(&state(syncing, 1), &state(syncing, 2)));
+        assert!(mirrors_differ(&state(syncing, 2), &state(ready, 2)));
+        assert!(mirrors_differ(&state(ready, 2), &v1::NodeState::default()));
+    }
 
     #[test]
     fn pauses_grow_to_their_bound_and_differ_by_name() {

@@ -3,11 +3,13 @@
 mod backup;
 mod caller;
 mod console;
+mod explain;
 mod job;
 mod operation;
 mod oses;
 mod query;
 mod verify;
+mod verify_mirrors;
 mod waiting;
 
 pub use backup::Backups;

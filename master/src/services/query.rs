@@ -14,12 +14,16 @@ use muster_core::{
 };
 use muster_proto::{
     convert::query as convert,
+    transport::Peer,
     v1::{self, query_service_server::QueryService},
 };
 use tonic::{Request, Response, Status, Streaming};
 
-use super::{console, oses, verify};
-use crate::master::Master;
+use super::{console, explain, oses, verify};
+use crate::{
+    master::Master,
+    mirrors::{MirrorsSeen, degraded, mirror_of, mirrors_of},
+};
 
 /// The query service.
 pub struct Queries(pub Arc<Master>);
@@ -72,6 +76,7 @@ impl QueryService for Queries {
         let instances = instances.into_iter().map(|instance| {
             let mut info = convert::instance_info(instance);
             info.status = running.status(&cluster, instance).to_owned();
+            fill_mirrors(&mut info, &cluster, instance, running.mirrors(instance));
             info.state_age_ms = self.0.nodes().state(&instance.primary).map(|(_, age)| millis(age));
             info.blocked_by = blocked.get(&format!("instance:{}", instance.name)).copied();
             info
@@ -101,6 +106,14 @@ impl QueryService for Queries {
         let asked = nodes.into_iter().map(|node| node_hooks(&self.0, node));
         let nodes = futures::future::join_all(asked).await;
         Ok(Response::new(v1::ListNodeHooksResponse { nodes }))
+    }
+
+    async fn explain(
+        &self,
+        request: Request<v1::ExplainRequest>,
+    ) -> Result<Response<v1::ExplainResponse>, Status> {
+        let peer = Peer::of(&request)?.clone();
+        Ok(Response::new(explain::explain(&self.0, &peer, request.into_inner()).await?))
     }
 
     async fn list_node_oses(
@@ -140,6 +153,22 @@ impl Queries {
     }
 }
 
+/// What the mirrors do, as far as anybody knows. The infos of disks and copies are in the order of the configuration.
+fn fill_mirrors(
+    info: &mut v1::InstanceInfo,
+    cluster: &Cluster,
+    instance: &Instance,
+    mirrors: Option<&MirrorsSeen>,
+) {
+    info.degraded = degraded(cluster, instance, mirrors);
+    let copies = instance.disks.iter().flat_map(|disk| &disk.mirrors);
+    for (info, copy) in info.disks.iter_mut().flat_map(|disk| &mut disk.mirrors).zip(copies) {
+        let Some(mirror) = mirror_of(cluster, instance, mirrors, copy) else { continue };
+        info.mirror = v1::MirrorStatus::from(mirror.status).into();
+        info.percent = mirror.percent;
+    }
+}
+
 /// The locks that killed jobs hold alone until a node confirms the end of a call, with the job.
 fn blocked_locks(master: &Master) -> BTreeMap<String, u64> {
     let mut locks = BTreeMap::new();
@@ -157,41 +186,84 @@ pub(crate) fn millis(duration: std::time::Duration) -> u64 {
 }
 
 /// What nodes say of each guest, from the cache.
+#[derive(Default)]
 pub(crate) struct RunningGuests {
-    guests: BTreeMap<String, Vec<(NodeName, GuestSeen)>>,
+    guests: BTreeMap<String, Vec<GuestSaid>>,
     known: BTreeSet<NodeName>,
+}
+
+/// What a node says of a guest.
+struct GuestSaid {
+    node: NodeName,
+    seen: GuestSeen,
+    generation: u64,
+    mirrors: MirrorsSeen,
+}
+
+impl GuestSaid {
+    fn is_up(&self) -> bool {
+        matches!(self.seen, GuestSeen::Running | GuestSeen::Paused)
+    }
 }
 
 impl RunningGuests {
     /// Looks at all nodes' states.
     pub(crate) fn new(master: &Master, cluster: &Cluster) -> Self {
-        let mut guests = RunningGuests { guests: BTreeMap::new(), known: BTreeSet::new() };
+        let mut guests = RunningGuests::default();
         for node in cluster.nodes.keys() {
-            let Some((state, _)) = master.nodes().state(node) else { continue };
-            if master.nodes().not_reached(node).is_none() {
-                guests.known.insert(node.clone());
-            }
-            for guest in &state.guests {
-                let seen = (node.clone(), guest_seen(guest.state()));
-                guests.guests.entry(guest.instance_uuid.clone()).or_default().push(seen);
+            if let Some((state, _)) = master.nodes().state(node) {
+                guests.add(node, &state, master.nodes().not_reached(node).is_none());
             }
         }
         guests
     }
 
+    /// Takes in a node's state; it is the last known one of a node that is not reached.
+    pub(super) fn add(&mut self, node: &NodeName, state: &v1::NodeState, reached: bool) {
+        if reached {
+            self.known.insert(node.clone());
+        }
+        for guest in &state.guests {
+            let said = GuestSaid {
+                node: node.clone(),
+                seen: guest_seen(guest.state()),
+                generation: guest.generation,
+                mirrors: mirrors_of(guest),
+            };
+            self.guests.entry(guest.instance_uuid.clone()).or_default().push(said);
+        }
+    }
+
+    fn said(&self, instance: &Instance) -> &[GuestSaid] {
+        self.guests.get(&instance.uuid.to_string()).map_or(&[][..], Vec::as_slice)
+    }
+
+    /// The mirrors of the guest on its primary, where it is up there as far as anybody knows.
+    pub(crate) fn mirrors(&self, instance: &Instance) -> Option<&MirrorsSeen> {
+        let known = self.known.contains(&instance.primary);
+        let up = |said: &&GuestSaid| said.node == instance.primary && said.is_up();
+        self.said(instance).iter().find(up).filter(|_| known).map(|said| &said.mirrors)
+    }
+
+    /// Where else the guest is up, and of which generation it is there. One that is being received does not count: it is of a
+    /// generation that is not the instance's yet, and does not run.
+    pub(super) fn elsewhere(&self, instance: &Instance) -> impl Iterator<Item = (&NodeName, u64)> {
+        let here = |said: &&GuestSaid| {
+            let received = said.seen == GuestSeen::Paused && said.generation > instance.generation;
+            said.node != instance.primary && said.is_up() && !received
+        };
+        self.said(instance).iter().filter(here).map(|said| (&said.node, said.generation))
+    }
+
     /// The instance's status in a word.
     pub(crate) fn status(&self, cluster: &Cluster, instance: &Instance) -> &'static str {
         let offline = cluster.nodes.get(&instance.primary).is_some_and(|node| node.offline);
-        let said = self.guests.get(&instance.uuid.to_string()).map_or(&[][..], Vec::as_slice);
-        let on_primary = said.iter().find(|(node, _)| *node == instance.primary);
-        let elsewhere = said.iter().any(|(node, seen)| {
-            *node != instance.primary && matches!(seen, GuestSeen::Running | GuestSeen::Paused)
-        });
+        let on_primary = self.said(instance).iter().find(|said| said.node == instance.primary);
         let seen = Seen {
             primary_offline: offline,
             primary_known: self.known.contains(&instance.primary),
-            on_primary: on_primary.map_or(GuestSeen::Absent, |(_, seen)| *seen),
-            elsewhere,
+            on_primary: on_primary.map_or(GuestSeen::Absent, |said| said.seen),
+            elsewhere: self.elsewhere(instance).next().is_some(),
         };
         instance_status(instance.up, seen)
     }
@@ -266,4 +338,44 @@ fn unknown(what: &str, name: &str, near: Option<&str>) -> Status {
         Some(near) => format!("there is no {what} {name}; the nearest name is {near}"),
         None => format!("there is no {what} {name}"),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use muster_core::ops::examples;
+
+    use super::*;
+
+    #[test]
+    fn an_instances_copies_show_what_their_own_mirrors_do() {
+        let cluster = examples::in_sync("mail1");
+        let mail = cluster.instances.values().find(|instance| instance.name.as_str() == "mail1").unwrap();
+        let mirror = v1::MirrorState {
+            copy_uuid: mail.disks[1].mirrors[0].uuid.to_string(),
+            status: v1::MirrorStatus::Syncing.into(),
+            done_bytes: 30,
+            total_bytes: 120,
+        };
+        let shown = |state: v1::RunState, reached| {
+            let guest = v1::GuestState {
+                instance_uuid: mail.uuid.to_string(),
+                state: state.into(),
+                mirrors: vec![mirror.clone()],
+                ..v1::GuestState::default()
+            };
+            let mut guests = RunningGuests::default();
+            let state = v1::NodeState { guests: vec![guest], ..v1::NodeState::default() };
+            guests.add(&mail.primary, &state, reached);
+            let mut info = convert::instance_info(mail);
+            fill_mirrors(&mut info, &cluster, mail, guests.mirrors(mail));
+            let mirrors = info.disks.iter().flat_map(|disk| &disk.mirrors);
+            (info.degraded, mirrors.map(|mirror| (mirror.mirror(), mirror.percent)).collect::<Vec<_>>())
+        };
+        let (syncing, broken) = (v1::MirrorStatus::Syncing, v1::MirrorStatus::Broken);
+        let unknown = vec![(v1::MirrorStatus::Unspecified, None); 2];
+        // One that is not there is broken.
+        assert_eq!(shown(v1::RunState::Running, true), (true, vec![(broken, None), (syncing, Some(25))]));
+        assert_eq!(shown(v1::RunState::Running, false), (false, unknown.clone()), "nobody knows");
+        assert_eq!(shown(v1::RunState::Stopped, true), (false, unknown), "the guest is down");
+    }
 }

@@ -1,15 +1,21 @@
-//! `gnt-cluster verify`: nodes, versions, clocks, certificates, epochs, hook directories, guests, files, failed undos
-//! and cleanups.
+//! `gnt-cluster verify`: nodes, versions, clocks, certificates, epochs, hook directories, guests, mirrors, files, failed
+//! undos and cleanups.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
 };
 
-use muster_core::model::{Cluster, CopyState, Node};
+use muster_core::{
+    locks::Locks,
+    model::{Cluster, Node},
+};
 use muster_proto::v1;
 
-use super::query::{RunningGuests, node_hooks};
+use super::{
+    query::{RunningGuests, node_hooks},
+    verify_mirrors::{copy_findings, place_findings, served_findings},
+};
 use crate::master::Master;
 
 /// Clocks that differ by more are a finding, in milliseconds.
@@ -19,14 +25,14 @@ const CERTIFICATE_DAYS_MIN: i64 = 30;
 
 /// Collects findings.
 #[derive(Default)]
-struct Findings(Vec<v1::VerifyFinding>);
+pub(super) struct Findings(pub(super) Vec<v1::VerifyFinding>);
 
 impl Findings {
-    fn error(&mut self, kind: &str, object: impl ToString, code: &str, text: String) {
+    pub(super) fn error(&mut self, kind: &str, object: impl ToString, code: &str, text: String) {
         self.push(true, kind, object.to_string(), code, text);
     }
 
-    fn warning(&mut self, kind: &str, object: impl ToString, code: &str, text: String) {
+    pub(super) fn warning(&mut self, kind: &str, object: impl ToString, code: &str, text: String) {
         self.push(false, kind, object.to_string(), code, text);
     }
 
@@ -49,12 +55,12 @@ pub(crate) async fn verify(master: &Arc<Master>, cluster: &Cluster) -> v1::Verif
     let hooks = futures::future::join_all(online.iter().map(|node| node_hooks(master, node))).await;
     let mut findings = Findings::default();
     cluster_findings(master, cluster, &mut findings);
-    let busy = busy_files(master);
+    let busy = Busy { files: busy_files(master), locks: master.view().locks() };
     for (node, hooks) in online.iter().zip(&hooks) {
         node_findings(master, cluster, node, &busy, &mut findings);
         hooks_findings(hooks, &mut findings);
     }
-    instance_findings(master, cluster, &mut findings);
+    instance_findings(master, cluster, &busy, &mut findings);
     v1::VerifyResponse {
         findings: findings.0,
         nodes_checked: u32::try_from(online.len()).unwrap_or(u32::MAX),
@@ -62,7 +68,13 @@ pub(crate) async fn verify(master: &Arc<Master>, cluster: &Cluster) -> v1::Verif
     }
 }
 
-/// Files and guests that jobs are making or removing at the moment: nothing can be said of them.
+/// What jobs work on at the moment: nothing can be said of it.
+struct Busy {
+    files: BTreeSet<String>,
+    locks: Vec<Locks>,
+}
+
+/// Files and guests that jobs are making or removing.
 fn busy_files(master: &Master) -> BTreeSet<String> {
     let alive = master.view().jobs().into_iter().filter(|view| !view.job.over());
     let calls = alive.filter_map(|view| {
@@ -115,13 +127,7 @@ fn cluster_findings(master: &Master, cluster: &Cluster, findings: &mut Findings)
     }
 }
 
-fn node_findings(
-    master: &Master,
-    cluster: &Cluster,
-    node: &Node,
-    busy: &BTreeSet<String>,
-    findings: &mut Findings,
-) {
+fn node_findings(master: &Master, cluster: &Cluster, node: &Node, busy: &Busy, findings: &mut Findings) {
     let name = &node.name;
     if let Some(why) = master.nodes().not_reached(name) {
         return findings.error("node", name, "ENODEREACH", format!("could not be reached: {why}"));
@@ -148,7 +154,8 @@ fn node_findings(
         findings.error("node", name, "ENODEEPOCH", text);
     }
     certificate_findings(node, &state, findings);
-    file_findings(cluster, node, &state, busy, findings);
+    file_findings(cluster, node, &state, &busy.files, findings);
+    served_findings(cluster, node, &state, &busy.files, &busy.locks, findings);
     for problem in &state.problems {
         findings.error("node", name, "ENODESTORAGE", problem.clone());
     }
@@ -248,7 +255,7 @@ fn hooks_findings(hooks: &v1::NodeHooks, findings: &mut Findings) {
     }
 }
 
-fn instance_findings(master: &Master, cluster: &Cluster, findings: &mut Findings) {
+fn instance_findings(master: &Master, cluster: &Cluster, busy: &Busy, findings: &mut Findings) {
     let running = RunningGuests::new(master, cluster);
     for instance in cluster.instances.values() {
         let status = running.status(cluster, instance);
@@ -266,18 +273,8 @@ fn instance_findings(master: &Master, cluster: &Cluster, findings: &mut Findings
                 findings.error("instance", &instance.name, "EINSTANCESTATE", text);
             }
         }
-        let copies =
-            instance.disks.iter().flat_map(|disk| disk.mirrors.iter().map(move |mirror| (disk, mirror)));
-        for (disk, mirror) in copies.filter(|(_, mirror)| mirror.state != CopyState::Consistent) {
-            let text = format!(
-                "mirror {} of {} on {} is {}",
-                mirror.id,
-                disk.name.as_str(),
-                mirror.node,
-                mirror.state.as_str()
-            );
-            findings.warning("instance", &instance.name, "EINSTANCEMIRROR", text);
-        }
+        place_findings(instance, &running, &busy.locks, findings);
+        copy_findings(cluster, instance, &running, findings);
     }
     let known: BTreeSet<String> =
         cluster.instances.values().map(|instance| instance.uuid.to_string()).collect();

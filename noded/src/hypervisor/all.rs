@@ -1,11 +1,15 @@
 //! All hypervisors of a node: a start says which is meant, all else goes to the one that knows the guest.
 
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, net::IpAddr, path::PathBuf, sync::Arc, time::Duration};
 
+use muster_core::calls::MirrorStatus;
 use uuid::Uuid;
 
-use super::{GuestReport, GuestSpec, Hypervisor, HypervisorError, HypervisorKind, fake::Fake, qemu::Qemu};
-use crate::{cancel::Cancel, storage::DiskStore};
+use super::{
+    Destination, GuestReport, GuestSpec, Hypervisor, HypervisorError, HypervisorKind, MirrorReport,
+    MirrorTarget, Mirrors, Moves, fake::Fake, qemu::Qemu,
+};
+use crate::{cancel::Cancel, progress::Tell, storage::DiskStore};
 
 /// Where hypervisors keep their own files.
 #[derive(Debug, Clone)]
@@ -14,6 +18,8 @@ pub struct Places {
     pub state: PathBuf,
     /// Sockets.
     pub run: PathBuf,
+    /// The link to the directory that has the node's data certificate; there may be none.
+    pub certificates: PathBuf,
 }
 
 /// The hypervisors of this node.
@@ -33,8 +39,7 @@ impl Hypervisors {
         changed: Arc<dyn Fn() + Send + Sync>,
     ) -> Result<Self, HypervisorError> {
         let fake = Fake::open(places.state.join("guests"), Arc::clone(disks))?;
-        let qemu = places.state.join("qemu");
-        let qemu = Qemu::open(qemu, places.run.clone(), Arc::clone(disks), changed).await?;
+        let qemu = Qemu::open(places, Arc::clone(disks), changed).await?;
         Ok(Hypervisors { fake, qemu })
     }
 
@@ -62,6 +67,30 @@ impl Hypervisors {
         cancel: &Cancel,
     ) -> Result<(), HypervisorError> {
         self.of(kind).start(guest, cancel)
+    }
+
+    /// As [`Hypervisor::resume`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn resume(&self, instance: Uuid, cancel: &Cancel) -> Result<(), HypervisorError> {
+        self.of(self.knowing(instance)).resume(instance, cancel)
+    }
+
+    /// Kills and forgets the guests of the past: those of a lower generation than an instance has now.
+    ///
+    /// # Errors
+    /// The first failure, when all were tried.
+    pub fn kill_past(&self, present: &[(Uuid, u64)]) -> Result<(), HypervisorError> {
+        let (guests, _) = self.states();
+        let mut killed = Ok(());
+        for GuestReport { instance, generation, .. } in guests {
+            if present.iter().any(|(of, now)| *of == instance && generation < *now) {
+                tracing::warn!(guest = %instance, generation, "a guest of the past is killed");
+                killed = killed.and(self.of(self.knowing(instance)).kill(instance));
+            }
+        }
+        killed
     }
 
     /// As [`Hypervisor::stop`].
@@ -111,5 +140,148 @@ impl Hypervisors {
             Some(consoles) => consoles.console(instance),
             None => Err(HypervisorError::NoConsole(kind)),
         }
+    }
+
+    fn moves(&self, kind: HypervisorKind) -> Result<&dyn Moves, HypervisorError> {
+        self.of(kind).moves().ok_or(HypervisorError::NoMoves(kind))
+    }
+
+    /// As [`Moves::receive`].
+    ///
+    /// # Errors
+    /// As there, and when guests of this hypervisor don't move.
+    pub fn receive(
+        &self,
+        kind: HypervisorKind,
+        guest: &GuestSpec,
+        peer: &str,
+        listen: IpAddr,
+        cancel: &Cancel,
+    ) -> Result<u16, HypervisorError> {
+        self.moves(kind)?.receive(guest, peer, listen, cancel)
+    }
+
+    /// As [`Moves::send`].
+    ///
+    /// # Errors
+    /// As there, and when the guest's hypervisor moves none.
+    pub fn send(
+        &self,
+        instance: Uuid,
+        to: &Destination,
+        tell: Tell<'_>,
+        cancel: &Cancel,
+    ) -> Result<(), HypervisorError> {
+        self.moves(self.knowing(instance))?.send(instance, to, tell, cancel)
+    }
+
+    /// As [`Moves::finish`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn finish(&self, instance: Uuid, cancel: &Cancel) -> Result<(), HypervisorError> {
+        match self.of(self.knowing(instance)).moves() {
+            Some(moves) => moves.finish(instance, cancel),
+            // The guest is not known any more, or never was sent.
+            None => Ok(()),
+        }
+    }
+
+    /// As [`Moves::cancel`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn cancel_move(&self, instance: Uuid, cancel: &Cancel) -> Result<(), HypervisorError> {
+        match self.of(self.knowing(instance)).moves() {
+            Some(moves) => moves.cancel(instance, cancel),
+            None => Ok(()),
+        }
+    }
+
+    /// As [`Moves::snapshot`].
+    ///
+    /// # Errors
+    /// As there, and when the guest's hypervisor copies none.
+    pub fn snapshot(
+        &self,
+        instance: Uuid,
+        disks: &[(Uuid, Uuid)],
+        tell: Tell<'_>,
+        cancel: &Cancel,
+    ) -> Result<(), HypervisorError> {
+        self.moves(self.knowing(instance))?.snapshot(instance, disks, tell, cancel)
+    }
+
+    fn mirrors(&self, instance: Uuid) -> Result<&dyn Mirrors, HypervisorError> {
+        let none = || HypervisorError::Mirror { instance, why: "its hypervisor mirrors nothing".to_owned() };
+        // A guest that is down is not known any more, and its copies are.
+        self.of(HypervisorKind::Qemu).mirrors().ok_or_else(none)
+    }
+
+    /// As [`Mirrors::clean`].
+    ///
+    /// # Errors
+    /// When a copy is not known to be the same.
+    pub fn clean(
+        &self,
+        instance: Uuid,
+        copies: &[Uuid],
+    ) -> Result<BTreeMap<Uuid, MirrorStatus>, HypervisorError> {
+        self.mirrors(instance)?.clean(instance, copies)
+    }
+
+    /// As [`Mirrors::trust`].
+    ///
+    /// # Errors
+    /// When the guest is up, or it can't be written down.
+    pub fn trust(&self, instance: Uuid, copies: &[Uuid]) -> Result<(), HypervisorError> {
+        self.mirrors(instance)?.trust(instance, copies)
+    }
+
+    /// As [`Mirrors::mirror`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn mirror(
+        &self,
+        instance: Uuid,
+        target: &MirrorTarget,
+        tell: Tell<'_>,
+        cancel: &Cancel,
+    ) -> Result<(), HypervisorError> {
+        self.mirrors(instance)?.mirror(instance, target, tell, cancel)
+    }
+
+    /// As [`Mirrors::end_mirrors`].
+    ///
+    /// # Errors
+    /// When a mirror does not end.
+    pub fn end_mirrors(&self, instance: Uuid, copies: &[Uuid]) -> Result<(), HypervisorError> {
+        self.mirrors(instance)?.end_mirrors(instance, copies)
+    }
+
+    /// As [`Mirrors::mirrors_of`].
+    ///
+    /// # Errors
+    /// When there are no mirrors here.
+    pub fn mirrors_of(
+        &self,
+        instance: Uuid,
+        copies: &[Uuid],
+    ) -> Result<BTreeMap<Uuid, MirrorStatus>, HypervisorError> {
+        Ok(self.mirrors(instance)?.mirrors_of(instance, copies))
+    }
+
+    /// As [`Mirrors::report`].
+    pub fn mirror_reports(&self, instance: Uuid) -> Vec<MirrorReport> {
+        self.mirrors(instance).map(|mirrors| mirrors.report(instance)).unwrap_or_default()
+    }
+
+    /// As [`Mirrors::written`].
+    ///
+    /// # Errors
+    /// When it can't be written down.
+    pub fn written(&self, instance: Uuid) -> Result<(), HypervisorError> {
+        self.mirrors(instance)?.written(instance)
     }
 }

@@ -15,7 +15,7 @@ use muster_proto::transport::{FileError, MODE_PRIVATE, write_atomic};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::{Consoles, GuestReport, GuestSpec, Hypervisor, HypervisorError, RunState};
+use super::{Consoles, GuestReport, GuestSpec, Hypervisor, HypervisorError, Mirrors, Moves, RunState};
 use crate::{
     cancel::Cancel,
     storage::{DiskStore, file_uuid, names, sync_dir},
@@ -32,6 +32,8 @@ struct Kept {
     ip: Option<String>,
     mac: String,
     os: String,
+    #[serde(default)]
+    generation: u64,
     /// What its shutdown takes.
     #[serde(default)]
     shutdown_ms: u64,
@@ -41,7 +43,17 @@ struct Kept {
 #[serde(rename_all = "snake_case")]
 enum KeptState {
     Running,
+    Paused,
     Stopped,
+}
+
+impl KeptState {
+    fn is_up(self) -> bool {
+        match self {
+            KeptState::Running | KeptState::Paused => true,
+            KeptState::Stopped => false,
+        }
+    }
 }
 
 pub(super) struct Fake {
@@ -68,6 +80,21 @@ impl Fake {
         let damaged = |source| HypervisorError::Damaged { path: path.to_owned(), source };
         serde_json::from_slice(&text).map(Some).map_err(damaged)
     }
+
+    fn write(&self, instance: Uuid, kept: &Kept) -> Result<(), HypervisorError> {
+        let path = self.path(instance);
+        let text = serde_json::to_vec_pretty(kept).expect("plain data has a JSON form");
+        write_atomic(&path, &text, MODE_PRIVATE).map_err(|error| write_error(error, &path))
+    }
+
+    fn forget(&self, instance: Uuid) -> Result<(), HypervisorError> {
+        let path = self.path(instance);
+        match fs::remove_file(&path) {
+            Ok(()) => sync_dir(&self.folder).map_err(|source| file_error("sync", &self.folder, source)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            Err(source) => Err(file_error("remove", &path, source)),
+        }
+    }
 }
 
 fn file_error(doing: &'static str, path: &Path, source: io::Error) -> HypervisorError {
@@ -80,8 +107,8 @@ fn write_error(error: FileError, path: &Path) -> HypervisorError {
 
 impl Hypervisor for Fake {
     fn start(&self, guest: &GuestSpec, _cancel: &Cancel) -> Result<(), HypervisorError> {
-        let path = self.path(guest.instance);
-        if self.read(&path)?.is_some_and(|kept| kept.state == KeptState::Running) {
+        let is_that = |kept: &Kept| kept.state.is_up() && kept.generation >= guest.generation;
+        if self.read(&self.path(guest.instance))?.as_ref().is_some_and(is_that) {
             return Ok(());
         }
         for disk in &guest.disks {
@@ -89,7 +116,7 @@ impl Hypervisor for Fake {
             self.disks.open_write(*disk).map_err(failed)?;
         }
         let kept = Kept {
-            state: KeptState::Running,
+            state: if guest.paused { KeptState::Paused } else { KeptState::Running },
             name: guest.name.clone(),
             memory_mib: guest.memory_mib,
             vcpus: guest.vcpus,
@@ -97,29 +124,35 @@ impl Hypervisor for Fake {
             ip: guest.ip.clone(),
             mac: guest.mac.clone(),
             os: guest.os.clone(),
+            generation: guest.generation,
             shutdown_ms: 0,
         };
-        let text = serde_json::to_vec_pretty(&kept).expect("plain data has a JSON form");
-        write_atomic(&path, &text, MODE_PRIVATE).map_err(|error| write_error(error, &path))
+        self.write(guest.instance, &kept)
+    }
+
+    fn resume(&self, instance: Uuid, _cancel: &Cancel) -> Result<(), HypervisorError> {
+        let kept = self.read(&self.path(instance))?.filter(|kept| kept.state.is_up());
+        let kept = kept.ok_or(HypervisorError::NotRunning(instance))?;
+        self.write(instance, &Kept { state: KeptState::Running, ..kept })
+    }
+
+    fn kill(&self, instance: Uuid) -> Result<(), HypervisorError> {
+        self.forget(instance)
     }
 
     fn stop(&self, instance: Uuid, limit: Duration, cancel: &Cancel) -> Result<(), HypervisorError> {
-        let path = self.path(instance);
         // One whose file can't be read is stopped as well as one can.
-        if let Ok(Some(Kept { state: KeptState::Running, shutdown_ms, .. })) = self.read(&path) {
+        if let Ok(Some(Kept { state: KeptState::Running, shutdown_ms, .. })) = self.read(&self.path(instance))
+        {
             let needed = Duration::from_millis(shutdown_ms).min(limit);
             cancel.wait(needed).map_err(|_| HypervisorError::Cancelled(instance))?;
         }
-        match fs::remove_file(&path) {
-            Ok(()) => sync_dir(&self.folder).map_err(|source| file_error("sync", &self.folder, source)),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-            Err(source) => Err(file_error("remove", &path, source)),
-        }
+        self.forget(instance)
     }
 
     fn reboot(&self, instance: Uuid, limit: Duration, cancel: &Cancel) -> Result<(), HypervisorError> {
         match self.read(&self.path(instance))? {
-            Some(Kept { state: KeptState::Running, shutdown_ms, .. }) => {
+            Some(Kept { state: KeptState::Running | KeptState::Paused, shutdown_ms, .. }) => {
                 let needed = Duration::from_millis(shutdown_ms).min(limit);
                 cancel.wait(needed).map_err(|_| HypervisorError::Cancelled(instance))
             }
@@ -135,15 +168,25 @@ impl Hypervisor for Fake {
             let Some(kept) = self.read(&self.path(instance))? else { continue };
             let state = match kept.state {
                 KeptState::Running => RunState::Running,
+                KeptState::Paused => RunState::Paused,
                 KeptState::Stopped => RunState::Stopped,
             };
-            guests.push(GuestReport { instance, state, memory_mib: kept.memory_mib, vcpus: kept.vcpus });
+            let Kept { memory_mib, vcpus, generation, .. } = kept;
+            guests.push(GuestReport { instance, state, memory_mib, vcpus, generation });
         }
         guests.sort_by_key(|guest| guest.instance);
         Ok(guests)
     }
 
     fn consoles(&self) -> Option<&dyn Consoles> {
+        None
+    }
+
+    fn moves(&self) -> Option<&dyn Moves> {
+        None
+    }
+
+    fn mirrors(&self) -> Option<&dyn Mirrors> {
         None
     }
 }
@@ -175,6 +218,8 @@ mod tests {
                 boot: None,
                 accel: None,
                 nic: muster_core::hypervisor::NicMode::User,
+                generation: 3,
+                paused: false,
             };
             disks.create(guest.disks[0], 1).unwrap();
             Self { folder, disks, guest }
@@ -191,7 +236,7 @@ mod tests {
         let bench = Bench::new();
         let fake = bench.hypervisor();
         let (instance, state) = (bench.guest.instance, RunState::Running);
-        let running = GuestReport { instance, state, memory_mib: 512, vcpus: 2 };
+        let running = GuestReport { instance, state, memory_mib: 512, vcpus: 2, generation: 3 };
         for _ in 0..2 {
             fake.start(&bench.guest, &Cancel::default()).unwrap();
             assert_eq!(fake.states().unwrap(), vec![running.clone()]);
@@ -203,6 +248,36 @@ mod tests {
         }
         let refused = fake.reboot(instance, Duration::ZERO, &Cancel::default());
         assert!(matches!(refused, Err(HypervisorError::NotRunning(of)) if of == instance));
+    }
+
+    #[test]
+    fn a_guest_may_begin_paused_and_one_of_the_past_ends() {
+        let bench = Bench::new();
+        let (fake, cancel) = (bench.hypervisor(), Cancel::default());
+        let instance = bench.guest.instance;
+        let paused = GuestSpec { paused: true, ..bench.guest.clone() };
+        fake.start(&paused, &cancel).unwrap();
+        assert_eq!(fake.states().unwrap()[0].state, RunState::Paused);
+        for _ in 0..2 {
+            fake.resume(instance, &cancel).unwrap();
+            assert_eq!(fake.states().unwrap()[0].state, RunState::Running);
+        }
+        fake.start(&paused, &cancel).unwrap();
+        assert_eq!(fake.states().unwrap()[0].state, RunState::Running, "it is there already");
+        fake.start(&GuestSpec { generation: 4, ..paused }, &cancel).unwrap();
+        let report = fake.states().unwrap().remove(0);
+        assert_eq!((report.state, report.generation), (RunState::Paused, 4), "that was another one");
+        for _ in 0..2 {
+            fake.kill(instance).unwrap();
+            assert_eq!(fake.states().unwrap(), vec![]);
+        }
+        assert!(matches!(fake.resume(instance, &cancel), Err(HypervisorError::NotRunning(_))));
+        // A file of an older version has no generation.
+        fake.start(&bench.guest, &cancel).unwrap();
+        let path = bench.folder.path().join(format!("guests/{instance}.json"));
+        let old = fs::read_to_string(&path).unwrap().replace("\"generation\": 3,", "");
+        fs::write(&path, old).unwrap();
+        assert_eq!(fake.states().unwrap()[0].generation, 0);
     }
 
     #[test]

@@ -6,9 +6,12 @@ mod all;
 mod fake;
 mod qemu;
 
-use std::{path::PathBuf, time::Duration};
+use std::{collections::BTreeMap, net::IpAddr, path::PathBuf, time::Duration};
 
-use muster_core::hypervisor::NicMode;
+use muster_core::{
+    calls::{MirrorLink, MirrorStatus, Sync as MirrorSync},
+    hypervisor::NicMode,
+};
 use uuid::Uuid;
 
 pub use all::{Hypervisors, Places};
@@ -16,6 +19,7 @@ pub use muster_core::hypervisor::HypervisorKind;
 
 use crate::{
     cancel::{Cancel, ENDED},
+    progress::Tell,
     storage::StorageError,
 };
 
@@ -44,6 +48,10 @@ pub struct GuestSpec {
     pub accel: Option<Accel>,
     /// How its network card is connected.
     pub nic: NicMode,
+    /// Grows each time that the instance changes its primary.
+    pub generation: u64,
+    /// It does not compute until it is resumed.
+    pub paused: bool,
 }
 
 /// A kernel that is on the host.
@@ -92,6 +100,8 @@ pub struct GuestReport {
     pub memory_mib: u64,
     /// Virtual processors.
     pub vcpus: u32,
+    /// With which it was started.
+    pub generation: u64,
 }
 
 impl GuestReport {
@@ -165,6 +175,14 @@ pub enum HypervisorError {
         /// What an address has room for.
         bytes_max: usize,
     },
+    /// Its copies do not follow, or are not known to be the same.
+    #[error("guest {instance} has no mirror in sync: {why}")]
+    Mirror {
+        /// The instance.
+        instance: Uuid,
+        /// Why.
+        why: String,
+    },
     /// The guest is down or unknown.
     #[error("guest {0} does not run on this node")]
     NotRunning(Uuid),
@@ -187,6 +205,17 @@ pub enum HypervisorError {
         /// How long it was awaited.
         seconds: u64,
     },
+    /// The guest can't be moved or copied as it is.
+    #[error("guest {instance} can't be moved: {why}")]
+    Move {
+        /// The instance.
+        instance: Uuid,
+        /// Why not.
+        why: String,
+    },
+    /// The guest's hypervisor moves no guests.
+    #[error("a guest of the {} hypervisor can't be moved or copied while it runs", .0.as_str())]
+    NoMoves(HypervisorKind),
     /// The call was told to end before the guest had followed.
     #[error("{ENDED}: guest {0} is left as it is")]
     Cancelled(Uuid),
@@ -198,6 +227,14 @@ pub trait Hypervisor: Send + Sync {
     /// Starts a guest; one that runs is left alone (a repeated call is fine). Its disks exist.
     /// On failure the guest is down; when it was cancelled it may be in either state.
     fn start(&self, guest: &GuestSpec, cancel: &Cancel) -> Result<(), HypervisorError>;
+
+    /// Makes a guest that was started paused, or has arrived from another host, compute; one that does is left alone. One
+    /// whose state is still on its way is awaited for a while. On failure it is as before.
+    fn resume(&self, instance: Uuid, cancel: &Cancel) -> Result<(), HypervisorError>;
+
+    /// Kills and forgets a guest that is of the past: nothing that it does counts any more. One that is unknown is fine.
+    /// On failure it may be in any state.
+    fn kill(&self, instance: Uuid) -> Result<(), HypervisorError>;
 
     /// Stops a guest within the limit, by force where it does not follow; one that is down or unknown is fine.
     /// On failure it may be in either state; the call may be repeated.
@@ -212,6 +249,12 @@ pub trait Hypervisor: Send + Sync {
 
     /// The serial consoles of its guests, where they have some.
     fn consoles(&self) -> Option<&dyn Consoles>;
+
+    /// Moves and copies its guests while they run, where it can.
+    fn moves(&self) -> Option<&dyn Moves>;
+
+    /// How copies follow its guests' disks, where they do.
+    fn mirrors(&self) -> Option<&dyn Mirrors>;
 }
 
 /// Gives access to guests' serial consoles.
@@ -221,4 +264,124 @@ pub trait Consoles {
     /// # Errors
     /// When the guest does not run.
     fn console(&self, instance: Uuid) -> Result<PathBuf, HypervisorError>;
+}
+
+/// Where a guest is sent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Destination {
+    /// The node's name, as its certificate says it.
+    pub peer: String,
+    /// Its address.
+    pub address: IpAddr,
+    /// Where it awaits the guest.
+    pub port: u16,
+}
+
+/// Moves guests between hosts, and copies their disks, while they run. Calls block, as those of [`Hypervisor`]; never two
+/// at once for one guest.
+///
+/// ```text
+/// source       runs --send--> runs, is copied --> stopped, mirrors ended --finish--> gone
+///                ^                  |  cancel           |  cancel
+///                +------------------+-------------------+
+/// destination  (none) --receive--> awaits -------------------------> paused --resume--> runs
+/// ```
+pub trait Moves {
+    /// Makes a guest that awaits the state of another, which only the host of that name may send; gives its port. Its disks
+    /// are left alone until the state has come, and may be served meanwhile. A repeated call gives the port again; one that
+    /// awaits another peer, or whose sender has failed, is made anew. On failure there is none.
+    fn receive(
+        &self,
+        guest: &GuestSpec,
+        peer: &str,
+        listen: IpAddr,
+        cancel: &Cancel,
+    ) -> Result<u16, HypervisorError>;
+
+    /// Sends a guest's state, all but the last; then the guest is stopped and its mirrors have ended. A repeated call goes
+    /// on. On failure the guest runs on, with its mirrors where they had not ended.
+    fn send(
+        &self,
+        instance: Uuid,
+        to: &Destination,
+        tell: Tell<'_>,
+        cancel: &Cancel,
+    ) -> Result<(), HypervisorError>;
+
+    /// Sends the last of a guest's state and forgets the guest; one that is forgotten is fine (a repeated call). Its copies
+    /// are the same as its disks from then on. On failure it runs on here, or it is not known where it runs.
+    fn finish(&self, instance: Uuid, cancel: &Cancel) -> Result<(), HypervisorError>;
+
+    /// Makes a guest that is being sent go on here; one that is not, or is down, is fine.
+    fn cancel(&self, instance: Uuid, cancel: &Cancel) -> Result<(), HypervisorError>;
+
+    /// Fills disks (the second of each pair, which exist) with what a guest's disks (the first) hold at one moment. The
+    /// guest goes on. On failure it is as before, and what was filled is worthless.
+    fn snapshot(
+        &self,
+        instance: Uuid,
+        disks: &[(Uuid, Uuid)],
+        tell: Tell<'_>,
+        cancel: &Cancel,
+    ) -> Result<(), HypervisorError>;
+}
+
+/// Copies that are to follow a guest's disks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MirrorTarget {
+    /// The name of the node that serves them.
+    pub peer: String,
+    /// Its address.
+    pub address: IpAddr,
+    /// Which copy follows which disk, and its port.
+    pub links: Vec<MirrorLink>,
+    /// What is copied first.
+    pub sync: MirrorSync,
+    /// Whether the call ends when all copies hold everything.
+    pub wait: bool,
+}
+
+/// What a mirror does.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MirrorReport {
+    /// Names the copy.
+    pub copy: Uuid,
+    /// What it does.
+    pub status: MirrorStatus,
+    /// While it is syncing.
+    pub done_bytes: u64,
+    /// While it is syncing.
+    pub total_bytes: u64,
+}
+
+/// Makes copies on other nodes follow guests' disks, and knows afterwards which are the same.
+pub trait Mirrors {
+    /// The copies as ready, if all are known to be the same as their disks: of a guest that is down, those whose mirrors
+    /// were in sync when it ended in good order, or that somebody vouched for; of one that is up, those in sync.
+    fn clean(&self, instance: Uuid, copies: &[Uuid])
+    -> Result<BTreeMap<Uuid, MirrorStatus>, HypervisorError>;
+
+    /// Somebody vouches for copies of a guest that is down: they are the same as its disks.
+    fn trust(&self, instance: Uuid, copies: &[Uuid]) -> Result<(), HypervisorError>;
+
+    /// Makes copies follow; one that does already is left alone (a repeated call). On failure none of these does.
+    fn mirror(
+        &self,
+        instance: Uuid,
+        target: &MirrorTarget,
+        tell: Tell<'_>,
+        cancel: &Cancel,
+    ) -> Result<(), HypervisorError>;
+
+    /// Ends mirrors and forgets the copies; where there are none it is fine.
+    fn end_mirrors(&self, instance: Uuid, copies: &[Uuid]) -> Result<(), HypervisorError>;
+
+    /// What mirrors do; one that is not there is broken.
+    fn mirrors_of(&self, instance: Uuid, copies: &[Uuid]) -> BTreeMap<Uuid, MirrorStatus>;
+
+    /// All mirrors of a guest, for reports.
+    fn report(&self, instance: Uuid) -> Vec<MirrorReport>;
+
+    /// The disks of a guest that is down are written to: they are not the same as their copies any more.
+    fn written(&self, instance: Uuid) -> Result<(), HypervisorError>;
 }

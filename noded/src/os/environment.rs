@@ -97,6 +97,7 @@ mod tests {
             mac: "aa:00:00:00:00:01".to_owned(),
             os: OsName::parse("debian").unwrap(),
             hypervisor: HypervisorParams { kind, accel: Accel::Auto, nic },
+            generation: 0,
         }
     }
 

@@ -150,6 +150,7 @@ mod tests {
                 mac: "aa:00:00:00:00:01".to_owned(),
                 os: OsName::parse("os1").unwrap(),
                 hypervisor: HypervisorParams::default(),
+                generation: 0,
             };
             fs::create_dir_all(folder.path().join("os/os1")).unwrap();
             let oses = Oses::open(folder.path().join("os"), folder.path().join("work")).unwrap();

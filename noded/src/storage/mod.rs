@@ -13,10 +13,21 @@ use std::{
 
 use uuid::Uuid;
 
+use crate::cancel::{Cancel, ENDED};
+
 /// Why storage did not do what was asked.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StorageError {
+    /// The disk is served to another node, and that does not end.
+    #[error("disk {disk} is in use")]
+    Served {
+        /// The disk.
+        disk: Uuid,
+        /// Why.
+        #[source]
+        source: Box<crate::serving::ServingError>,
+    },
     /// A file or directory could not be used.
     #[error("could not {doing} {path}")]
     File {
@@ -74,6 +85,19 @@ pub enum StorageError {
         /// The image asked for.
         name: ImageName,
     },
+    /// An image is not what was exported.
+    #[error("image {name} of export {export} is damaged: {why}")]
+    DamagedImage {
+        /// The export.
+        export: Uuid,
+        /// The image's file.
+        name: String,
+        /// What is wrong.
+        why: &'static str,
+    },
+    /// The call was told to end.
+    #[error("{ENDED}: export {0} is left as it is")]
+    Cancelled(Uuid),
 }
 
 /// The file name of a disk image in an export: a word and `.raw`, so that it never leaves the export's directory.
@@ -170,9 +194,14 @@ pub trait ExportStore: Send + Sync {
     /// Makes an empty staging area; what an earlier attempt left in it is removed.
     fn stage(&self, export: Uuid) -> Result<(), StorageError>;
 
-    /// Adds the manifest (JSON text) and turns the staged export into a published one, at once for readers; gives its
-    /// directory. One that is published with the same manifest is fine (a repeated call). On failure it stays staged.
-    fn publish(&self, export: Uuid, manifest: &str) -> Result<PathBuf, StorageError>;
+    /// Adds the manifest (JSON text) and the images' checksums, and turns the staged export into a published one, at once
+    /// for readers; gives its directory. One that is published with the same manifest is fine (a repeated call). On failure
+    /// it stays staged. Reads all images; ends soon after it was cancelled.
+    fn publish(&self, export: Uuid, manifest: &str, cancel: &Cancel) -> Result<PathBuf, StorageError>;
+
+    /// Compares the images of a published export with their checksums. One that was published by an older version has none
+    /// and is taken as it is. Reads all images; ends soon after it was cancelled.
+    fn check(&self, export: Uuid, cancel: &Cancel) -> Result<(), StorageError>;
 
     /// Removes an export, staged or published; one that is gone is fine.
     fn remove(&self, export: Uuid) -> Result<(), StorageError>;

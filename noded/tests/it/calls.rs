@@ -24,8 +24,9 @@ fn guest_start() -> Call {
         hypervisor: "fake".to_owned(),
         accel: "auto".to_owned(),
         nic: "user".to_owned(),
+        generation: 0,
     };
-    Call::GuestStart(GuestStart { guest: Some(guest), force: false })
+    Call::GuestStart(GuestStart { guest: Some(guest), force: false, paused: false })
 }
 
 fn guest_stop() -> Call {
@@ -220,6 +221,7 @@ async fn calls_that_wait_for_their_turn_end_without_having_begun() {
         alive_jobs,
         now_ms: 0,
         node_name: "node1".to_owned(),
+        guests: Vec::new(),
     };
     program.agent().await.hello(hello(vec![2])).await.unwrap();
     let repeated = program.execute("2/1/1", guest_stop()).await.unwrap();

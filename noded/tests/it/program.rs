@@ -23,6 +23,8 @@ pub(crate) const LIMIT: Duration = Duration::from_secs(30);
 /// A daemon that is killed when the test ends.
 pub(crate) struct Program {
     pub(crate) folder: tempfile::TempDir,
+    /// By which the cluster knows it.
+    pub(crate) name: String,
     child: Option<Child>,
 }
 
@@ -34,7 +36,7 @@ impl Program {
         let log = folder.path().join("log").display().to_string();
         let text = format!("name = \"node1\"\nlog = {log:?}\n{}", lines.concat());
         fs::write(folder.path().join("noded.toml"), text).expect("the configuration is written");
-        let mut program = Program { folder, child: None };
+        let mut program = Program { folder, name: "node1".to_owned(), child: None };
         program.begin().await;
         program
     }
@@ -45,7 +47,31 @@ impl Program {
         command
     }
 
+    /// Starts the daemon, and greets it as a master does.
     pub(crate) async fn begin(&mut self) {
+        self.begin_ungreeted().await;
+        self.hello(context(), Vec::new()).await.expect("it takes the greeting");
+    }
+
+    /// Greets the daemon; the instances that have files there, with their generations.
+    pub(crate) async fn hello(
+        &self,
+        context: Option<v1::CallContext>,
+        guests: Vec<v1::InstanceGeneration>,
+    ) -> Result<v1::HelloResponse, Status> {
+        let request = v1::HelloRequest {
+            context,
+            version: "0.0.0".to_owned(),
+            // No test has more.
+            alive_jobs: (1..1000).collect(),
+            now_ms: 1,
+            node_name: self.name.clone(),
+            guests,
+        };
+        Ok(self.agent().await.hello(request).await?.into_inner())
+    }
+
+    pub(crate) async fn begin_ungreeted(&mut self) {
         self.child = Some(self.command(&[]).spawn().expect("the program starts"));
         wait_for(async || connect_unix(&self.socket()).await.ok()).await;
     }
@@ -100,8 +126,13 @@ impl Program {
 
     /// Carries a call out; the path of its answer, or why it failed.
     pub(crate) async fn call(&self, id: &str, call: Call) -> Result<String, String> {
+        Ok(self.output(id, call).await?.path)
+    }
+
+    /// The same, with the whole answer.
+    pub(crate) async fn output(&self, id: &str, call: Call) -> Result<v1::Output, String> {
         let stream = self.execute(id, call).await.map_err(|status| status.to_string())?;
-        answer(stream).await
+        output(stream).await
     }
 
     /// The state as it is told first.
@@ -122,13 +153,18 @@ impl Drop for Program {
     }
 }
 
+/// Waits for a call's answer; its path.
+pub(crate) async fn answer(stream: Streaming<v1::ExecuteEvent>) -> Result<String, String> {
+    Ok(output(stream).await?.path)
+}
+
 /// Waits for a call's answer.
-pub(crate) async fn answer(mut stream: Streaming<v1::ExecuteEvent>) -> Result<String, String> {
+async fn output(mut stream: Streaming<v1::ExecuteEvent>) -> Result<v1::Output, String> {
     use v1::answer::Answer;
     while let Some(event) = stream.message().await.map_err(|status| status.to_string())? {
         if let Some(Event::Answer(answer)) = event.event {
             return match answer.answer.expect("an answer") {
-                Answer::Done(output) => Ok(output.path),
+                Answer::Done(output) => Ok(output),
                 Answer::Failed(words) => Err(words),
                 Answer::Lost(_) => Err("lost".to_owned()),
             };

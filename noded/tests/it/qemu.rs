@@ -10,7 +10,7 @@ use std::{
 
 use futures::{StreamExt, channel::mpsc};
 use muster_proto::v1::{
-    ConsoleInput, ConsoleOutput, ConsoleStart, Guest, GuestDisk, GuestReboot, GuestStart, GuestStop,
+    ConsoleInput, ConsoleOutput, ConsoleStart, Guest, GuestDisk, GuestReboot, GuestStart, GuestStop, Output,
     RunState, console_input::Input, node_call::Call,
 };
 use rustix::process::{Pid, Signal, kill_process};
@@ -40,7 +40,11 @@ fn small_guest() -> &'static Path {
 
 impl Bench {
     pub(crate) async fn start() -> Self {
-        let bench = Bench { program: Program::start().await, calls: std::cell::Cell::new(0) };
+        Self::on(Program::start().await)
+    }
+
+    pub(crate) fn on(program: Program) -> Self {
+        let bench = Bench { program, calls: std::cell::Cell::new(0) };
         fs::create_dir_all(bench.program.path("os_dir")).expect("the folder can be made");
         std::os::unix::fs::symlink(small_guest(), bench.program.path("os_dir/small"))
             .expect("the link can be made");
@@ -49,8 +53,13 @@ impl Bench {
 
     /// Carries a call out, each in a job of its own.
     pub(crate) async fn call(&self, call: Call) -> Result<String, String> {
+        Ok(self.output(call).await?.path)
+    }
+
+    /// The same, with the whole answer.
+    pub(crate) async fn output(&self, call: Call) -> Result<Output, String> {
         self.calls.set(self.calls.get() + 1);
-        self.program.call(&format!("{}/1/1", self.calls.get()), call).await
+        self.program.output(&format!("{}/1/1", self.calls.get()), call).await
     }
 
     pub(crate) fn folder(&self) -> PathBuf {
@@ -188,11 +197,12 @@ pub(crate) fn guest(os: &str) -> Guest {
         hypervisor: "qemu".to_owned(),
         accel: "tcg".to_owned(),
         nic: "user".to_owned(),
+        generation: 0,
     }
 }
 
 pub(crate) fn start(guest: Guest) -> Call {
-    Call::GuestStart(GuestStart { guest: Some(guest), force: false })
+    Call::GuestStart(GuestStart { guest: Some(guest), force: false, paused: false })
 }
 
 pub(crate) fn stop(timeout_ms: u64) -> Call {

@@ -1,17 +1,19 @@
 //! Calls to nodes between wire and core.
 
 use muster_core::{
-    calls::{CallAnswer, Guest, Image, NodeCall, Output},
+    calls::{CallAnswer, Guest, Image, MirrorStatus, NodeCall, Output},
     hypervisor::HypervisorParams,
     model::DiskName,
 };
 
-use super::{WireError, fields};
+use uuid::Uuid;
+
+use super::{WireError, fields, mirror};
 use crate::v1;
 
 impl From<Guest> for v1::Guest {
     fn from(guest: Guest) -> Self {
-        let disk = |(name, uuid, size_mib): (DiskName, uuid::Uuid, u64)| v1::GuestDisk {
+        let disk = |(name, uuid, size_mib): (DiskName, Uuid, u64)| v1::GuestDisk {
             name: name.as_str().to_owned(),
             disk_uuid: uuid.to_string(),
             size_mib,
@@ -28,6 +30,7 @@ impl From<Guest> for v1::Guest {
             hypervisor: guest.hypervisor.kind.as_str().to_owned(),
             accel: guest.hypervisor.accel.as_str().to_owned(),
             nic: guest.hypervisor.nic.to_text(),
+            generation: guest.generation,
         }
     }
 }
@@ -36,7 +39,7 @@ impl TryFrom<v1::Guest> for Guest {
     type Error = WireError;
 
     fn try_from(wire: v1::Guest) -> Result<Self, WireError> {
-        let disk = |disk: &v1::GuestDisk| -> Result<(DiskName, uuid::Uuid, u64), WireError> {
+        let disk = |disk: &v1::GuestDisk| -> Result<(DiskName, Uuid, u64), WireError> {
             let name = fields::disk("guest.disks.name", &disk.name)?;
             Ok((name, fields::uuid("guest.disks.disk_uuid", &disk.disk_uuid)?, disk.size_mib))
         };
@@ -54,6 +57,7 @@ impl TryFrom<v1::Guest> for Guest {
                 accel: fields::accel("guest.accel", &wire.accel)?,
                 nic: fields::nic("guest.nic", &wire.nic)?,
             },
+            generation: wire.generation,
         })
     }
 }
@@ -66,8 +70,11 @@ impl From<NodeCall> for v1::NodeCall {
                 Wire::DiskCreate(v1::DiskCreate { disk_uuid: disk.to_string(), size_mib })
             }
             NodeCall::DiskRemove { disk } => Wire::DiskRemove(v1::DiskRemove { disk_uuid: disk.to_string() }),
-            NodeCall::GuestStart { guest, force } => {
-                Wire::GuestStart(v1::GuestStart { guest: Some(guest.into()), force })
+            NodeCall::GuestStart { guest, force, paused } => {
+                Wire::GuestStart(v1::GuestStart { guest: Some(guest.into()), force, paused })
+            }
+            NodeCall::GuestResume { instance, name } => {
+                Wire::GuestResume(v1::GuestResume { instance_uuid: instance.to_string(), name: name.into() })
             }
             NodeCall::GuestStop { instance, name, timeout_ms } => Wire::GuestStop(v1::GuestStop {
                 instance_uuid: instance.to_string(),
@@ -97,6 +104,22 @@ impl From<NodeCall> for v1::NodeCall {
             NodeCall::ExportRemove { export } => {
                 Wire::ExportRemove(v1::ExportRemove { export_uuid: export.to_string() })
             }
+            NodeCall::ExportCheck { export } => {
+                Wire::ExportCheck(v1::ExportCheck { export_uuid: export.to_string() })
+            }
+            NodeCall::DisksSnapshot { instance, name, disks } => {
+                let disk = |(disk, snapshot): (Uuid, Uuid)| v1::DiskSnapshot {
+                    disk_uuid: disk.to_string(),
+                    snapshot_uuid: snapshot.to_string(),
+                };
+                Wire::DisksSnapshot(v1::DisksSnapshot {
+                    instance_uuid: instance.to_string(),
+                    name: name.into(),
+                    disks: disks.into_iter().map(disk).collect(),
+                })
+            }
+            NodeCall::Mirror(call) => Wire::Mirror(call.into()),
+            NodeCall::Migration(call) => Wire::Migration(call.into()),
         };
         v1::NodeCall { call: Some(call) }
     }
@@ -115,6 +138,11 @@ impl TryFrom<v1::NodeCall> for NodeCall {
             Wire::GuestStart(w) => NodeCall::GuestStart {
                 guest: w.guest.ok_or(WireError::Missing { field: "guest" })?.try_into()?,
                 force: w.force,
+                paused: w.paused,
+            },
+            Wire::GuestResume(w) => NodeCall::GuestResume {
+                instance: fields::uuid("instance_uuid", &w.instance_uuid)?,
+                name: fields::instance("name", &w.name)?,
             },
             Wire::GuestStop(w) => NodeCall::GuestStop {
                 instance: fields::uuid("instance_uuid", &w.instance_uuid)?,
@@ -147,6 +175,22 @@ impl TryFrom<v1::NodeCall> for NodeCall {
             Wire::ExportRemove(w) => {
                 NodeCall::ExportRemove { export: fields::uuid("export_uuid", &w.export_uuid)? }
             }
+            Wire::ExportCheck(w) => {
+                NodeCall::ExportCheck { export: fields::uuid("export_uuid", &w.export_uuid)? }
+            }
+            Wire::DisksSnapshot(w) => {
+                let disk = |disk: &v1::DiskSnapshot| -> Result<(Uuid, Uuid), WireError> {
+                    let snapshot = fields::uuid("disks.snapshot_uuid", &disk.snapshot_uuid)?;
+                    Ok((fields::uuid("disks.disk_uuid", &disk.disk_uuid)?, snapshot))
+                };
+                NodeCall::DisksSnapshot {
+                    instance: fields::uuid("instance_uuid", &w.instance_uuid)?,
+                    name: fields::instance("name", &w.name)?,
+                    disks: w.disks.iter().map(disk).collect::<Result<_, _>>()?,
+                }
+            }
+            Wire::Mirror(w) => NodeCall::Mirror(w.try_into()?),
+            Wire::Migration(w) => NodeCall::Migration(w.try_into()?),
         })
     }
 }
@@ -187,13 +231,28 @@ impl TryFrom<v1::ImageRef> for Image {
 impl From<Output> for v1::Output {
     fn from(output: Output) -> Self {
         // All else is made by calls that the master carries out itself.
-        v1::Output { path: output.path.unwrap_or_default() }
+        let mirror =
+            |(copy, status): (Uuid, MirrorStatus)| (copy.to_string(), v1::MirrorStatus::from(status).into());
+        v1::Output {
+            path: output.path.unwrap_or_default(),
+            ports: output.ports.into_iter().map(|(uuid, port)| (uuid.to_string(), port.into())).collect(),
+            mirrors: output.mirrors.into_iter().map(mirror).collect(),
+        }
     }
 }
 
-impl From<v1::Output> for Output {
-    fn from(wire: v1::Output) -> Self {
-        Output { path: Some(wire.path).filter(|path| !path.is_empty()), ..Output::default() }
+impl TryFrom<v1::Output> for Output {
+    type Error = WireError;
+
+    fn try_from(wire: v1::Output) -> Result<Self, WireError> {
+        Ok(Output {
+            path: Some(wire.path).filter(|path| !path.is_empty()),
+            ports: mirror::by_uuid("ports", &wire.ports, mirror::output_port)?,
+            mirrors: mirror::by_uuid("mirrors", &wire.mirrors, |status| {
+                mirror::mirror_status("mirrors", status)
+            })?,
+            ..Output::default()
+        })
     }
 }
 
@@ -203,7 +262,7 @@ impl TryFrom<v1::Answer> for CallAnswer {
     fn try_from(wire: v1::Answer) -> Result<Self, WireError> {
         use v1::answer::Answer as Wire;
         Ok(match wire.answer.ok_or(WireError::Missing { field: "answer" })? {
-            Wire::Done(output) => CallAnswer::Done(output.into()),
+            Wire::Done(output) => CallAnswer::Done(output.try_into()?),
             Wire::Failed(why) => CallAnswer::Failed(why),
             // What it may have done is undone: undoing what was not done is fine.
             Wire::Lost(_) => CallAnswer::Failed(
@@ -262,14 +321,23 @@ mod tests {
                 Call::Master(_) => {}
             }
         }
-        assert_eq!(kinds.len(), 11, "the examples hold every kind: {kinds:?}");
+        assert_eq!(kinds.len(), 16, "the examples hold every kind: {kinds:?}");
     }
 
     #[test]
     fn outputs_and_answers() {
-        let output = Output { path: Some("/srv/export/1".to_owned()), ..Output::default() };
-        assert_eq!(Output::from(v1::Output::from(output.clone())), output);
-        assert_eq!(Output::from(v1::Output::from(Output::default())), Output::default());
+        let output = Output {
+            path: Some("/srv/export/1".to_owned()),
+            ports: [(Uuid::nil(), 4711)].into(),
+            mirrors: [(Uuid::nil(), MirrorStatus::Broken), (Uuid::max(), MirrorStatus::Ready)].into(),
+            ..Output::default()
+        };
+        assert_eq!(Output::try_from(v1::Output::from(output.clone())), Ok(output.clone()));
+        assert_eq!(Output::try_from(v1::Output::from(Output::default())), Ok(Output::default()));
+        let wrong = v1::Output { ports: [("x".to_owned(), 1)].into(), ..v1::Output::default() };
+        assert!(Output::try_from(wrong).is_err());
+        let wrong = v1::Output { ports: [(Uuid::nil().to_string(), 70_000)].into(), ..v1::Output::default() };
+        assert!(Output::try_from(wrong).is_err());
         let answer = |answer| CallAnswer::try_from(v1::Answer { answer });
         assert_eq!(answer(None), Err(WireError::Missing { field: "answer" }));
         let done = answer(Some(v1::answer::Answer::Done(output.clone().into())));

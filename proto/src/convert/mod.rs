@@ -4,6 +4,7 @@ pub mod calls;
 pub mod fields;
 pub mod hooks;
 pub mod job;
+pub mod mirror;
 pub mod operation;
 pub mod query;
 

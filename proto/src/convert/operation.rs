@@ -11,9 +11,9 @@ use muster_core::{
     ops::{
         BackupExport, CertificatesRenew, ClientCertificateRevoke, ClientCertificateSign, ClusterDestroy,
         ClusterInit, ClusterModify, DiskGrow, DisksReplace, ImportSource, InstanceAdd, InstanceFailover,
-        InstanceModify, InstanceReboot, InstanceReinstall, InstanceRemove, InstanceRename, InstanceShutdown,
-        InstanceStart, IpChange, JobRepair, MasterFailover, MirrorAdd, MirrorRemove, NodeAdd, NodeModify,
-        NodeRemove, OnErrorChange, Op, RebootKind,
+        InstanceMigrate, InstanceModify, InstanceReboot, InstanceReinstall, InstanceRemove, InstanceRename,
+        InstanceShutdown, InstanceStart, IpChange, JobRepair, MasterFailover, MirrorAdd, MirrorRemove,
+        MirrorsSettle, MirrorsSync, NodeAdd, NodeModify, NodeRemove, OnErrorChange, Op, RebootKind,
     },
 };
 
@@ -149,6 +149,7 @@ pub fn operation_from_wire(wire: v1::Operation, local: &NodeName) -> Result<Op, 
         Wire::InstanceFailover(w) => Op::InstanceFailover(InstanceFailover {
             instance: fields::instance("instance", &w.instance)?,
             ignore_consistency: w.ignore_consistency,
+            fenced: w.fenced,
         }),
         Wire::InstanceRemove(w) => {
             Op::InstanceRemove(InstanceRemove { instance: fields::instance("instance", &w.instance)? })
@@ -166,6 +167,7 @@ pub fn operation_from_wire(wire: v1::Operation, local: &NodeName) -> Result<Op, 
         Wire::DisksReplace(w) => Op::DisksReplace(DisksReplace {
             instance: fields::instance("instance", &w.instance)?,
             new_secondary: w.new_secondary.map(|name| fields::node("new_secondary", &name)).transpose()?,
+            on_primary: w.on_primary,
         }),
         Wire::ClusterModify(w) => Op::ClusterModify(cluster_modify(w)?),
         Wire::ClusterDestroy(w) => {
@@ -198,6 +200,15 @@ pub fn operation_from_wire(wire: v1::Operation, local: &NodeName) -> Result<Op, 
             disk: fields::disk("disk", &w.disk)?,
             by_mib: w.by_mib,
         }),
+        Wire::InstanceMigrate(w) => {
+            Op::InstanceMigrate(InstanceMigrate { instance: fields::instance("instance", &w.instance)? })
+        }
+        Wire::MirrorsSettle(w) => {
+            Op::MirrorsSettle(MirrorsSettle { instance: fields::instance("instance", &w.instance)? })
+        }
+        Wire::MirrorsSync(w) => {
+            Op::MirrorsSync(MirrorsSync { instance: fields::instance("instance", &w.instance)? })
+        }
     })
 }
 
@@ -255,6 +266,7 @@ fn instance_add(wire: v1::InstanceAdd) -> Result<InstanceAdd, WireError> {
         ip: optional_ip("ip", wire.ip.as_ref())?,
         os: os.map(|os| fields::os("os", os)).transpose()?,
         no_start: wire.no_start,
+        no_wait_for_sync: wire.no_wait_for_sync,
         source: wire.source.map(import_source).transpose()?,
     })
 }
@@ -388,6 +400,7 @@ fn operation_to_wire(op: Op) -> v1::operation::Operation {
         Op::InstanceFailover(op) => Wire::InstanceFailover(v1::InstanceFailover {
             instance: op.instance.into(),
             ignore_consistency: op.ignore_consistency,
+            fenced: op.fenced,
         }),
         Op::InstanceRemove(op) => Wire::InstanceRemove(v1::InstanceRemove { instance: op.instance.into() }),
         Op::MirrorAdd(op) => Wire::MirrorAdd(v1::MirrorAdd {
@@ -403,6 +416,7 @@ fn operation_to_wire(op: Op) -> v1::operation::Operation {
         Op::DisksReplace(op) => Wire::DisksReplace(v1::DisksReplace {
             instance: op.instance.into(),
             new_secondary: op.new_secondary.map(Into::into),
+            on_primary: op.on_primary,
         }),
         Op::ClusterModify(op) => Wire::ClusterModify(op.into()),
         Op::ClusterDestroy(op) => Wire::ClusterDestroy(v1::ClusterDestroy { name: op.name.into() }),
@@ -439,6 +453,11 @@ fn operation_to_wire(op: Op) -> v1::operation::Operation {
             disk: op.disk.as_str().to_owned(),
             by_mib: op.by_mib,
         }),
+        Op::InstanceMigrate(op) => {
+            Wire::InstanceMigrate(v1::InstanceMigrate { instance: op.instance.into() })
+        }
+        Op::MirrorsSettle(op) => Wire::MirrorsSettle(v1::MirrorsSettle { instance: op.instance.into() }),
+        Op::MirrorsSync(op) => Wire::MirrorsSync(v1::MirrorsSync { instance: op.instance.into() }),
     }
 }
 
@@ -456,6 +475,7 @@ impl From<InstanceAdd> for v1::InstanceAdd {
             ip: op.ip.map(|ip| ip.to_string()),
             os: op.os.map(Into::into).unwrap_or_default(),
             no_start: op.no_start,
+            no_wait_for_sync: op.no_wait_for_sync,
             source: op
                 .source
                 .map(|source| v1::ImportSource { node: source.node.into(), export: source.export }),

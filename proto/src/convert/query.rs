@@ -66,6 +66,8 @@ fn disk_info(disk: &Disk) -> v1::DiskInfo {
         node: mirror.node.to_string(),
         uuid: mirror.uuid.to_string(),
         state: mirror.state.as_str().to_owned(),
+        mirror: v1::MirrorStatus::Unspecified.into(),
+        percent: None,
     };
     v1::DiskInfo {
         name: disk.name.as_str().to_owned(),
@@ -94,6 +96,7 @@ pub fn instance_info(instance: &Instance) -> v1::InstanceInfo {
         created_ms: instance.created_ms,
         state_age_ms: None,
         blocked_by: None,
+        degraded: false,
     }
 }
 

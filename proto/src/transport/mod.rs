@@ -1,6 +1,7 @@
 //! The transport below the services: certificates, TLS, who may call what, serving and connecting.
 //!
 //! - [`Ca`], [`new_key_and_csr`]: the cluster's CA; keys stay on the host that made them.
+//! - [`Ca::sign_data`], [`check_data_certificate`]: certificates for QEMU processes, which no service here accepts.
 //! - [`Identity`], [`Fingerprint`]: whom a certificate stands for, and which one it is.
 //! - [`TlsState`], [`ClientTls`], [`Expect`]: one side's certificate, and whom it expects at the other.
 //! - [`serve_tls`], [`serve_unix`]: servers; before each request the gate finds the [`Peer`], asks the [`Admission`]
@@ -11,6 +12,7 @@
 
 mod clock;
 mod connect;
+mod data;
 mod describe;
 mod expect;
 mod files;
@@ -36,6 +38,7 @@ pub use self::{
         CONNECT_LIMIT, DialCause, DialError, PING_INTERVAL, PING_LIMIT, PROBE_LIMIT, PingError, Stage,
         channel_tls, channel_unix, connect_tls, connect_unix, ping,
     },
+    data::check_data_certificate,
     describe::{describe, dial_error, unanswered},
     expect::{ClientTls, Expect, LearntCa, Pins},
     files::{FileError, MODE_PRIVATE, MODE_PUBLIC, read_text, write_atomic, write_whole},

@@ -14,7 +14,7 @@ use uuid::Uuid;
 
 use super::{
     files::{FileError, MODE_PRIVATE, MODE_PUBLIC, read_text, write_atomic},
-    identity::{Fingerprint, Identity},
+    identity::{Fingerprint, Identity, MASTER_DNS_NAME},
     tls::provider,
 };
 
@@ -26,6 +26,11 @@ pub const LEAF_LIFETIME: Duration = Duration::days(365);
 pub const START_EARLIER: Duration = Duration::hours(1);
 /// A signing request by us has about 250 bytes; more than this isn't worth parsing.
 pub const CSR_BYTES_MAX: usize = 8 * 1024;
+
+/// The library refused to make a certificate.
+pub(super) fn make(source: rcgen::Error) -> PkiError {
+    PkiError::Make { what: "certificate", source }
+}
 
 /// Why a key or certificate could not be made or read.
 #[derive(Debug, thiserror::Error)]
@@ -64,6 +69,9 @@ pub enum PkiError {
         #[source]
         source: rcgen::Error,
     },
+    /// A client that checks names would take the certificate's holder for a master.
+    #[error("a data certificate can't have the name {MASTER_DNS_NAME}, which is that of every master")]
+    ReservedName,
     /// The system's random numbers failed.
     #[error("no random numbers for a serial number")]
     Random,
@@ -208,6 +216,27 @@ impl Ca {
         now: OffsetDateTime,
         lifetime: Duration,
     ) -> Result<Signed, PkiError> {
+        let uri = identity.to_string();
+        let mut params = CertificateParams::default();
+        params.subject_alt_names = vec![SanType::URI(uri.as_str().try_into().map_err(make)?)];
+        if let Some(name) = identity.dns_name() {
+            params.subject_alt_names.push(SanType::DnsName(name.try_into().map_err(make)?));
+        }
+        params.subject_alt_names.extend(address.map(SanType::IpAddress));
+        params.distinguished_name =
+            common_name(uri.split_once('/').map_or(uri.as_str(), |(_, holder)| holder));
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        self.sign_leaf(csr_der, params, now, lifetime)
+    }
+
+    /// Signs a certificate of this kind for the key in the request; what all leaves have in common is filled in here.
+    pub(super) fn sign_leaf(
+        &self,
+        csr_der: &[u8],
+        mut params: CertificateParams,
+        now: OffsetDateTime,
+        lifetime: Duration,
+    ) -> Result<Signed, PkiError> {
         if csr_der.len() > CSR_BYTES_MAX {
             return Err(PkiError::RequestTooLong(csr_der.len()));
         }
@@ -216,21 +245,10 @@ impl Ca {
         if *request.public_key.algorithm() != PKCS_ECDSA_P256_SHA256 {
             return Err(PkiError::RequestKeyType);
         }
-        let make = |source| PkiError::Make { what: "certificate", source };
-        let uri = identity.to_string();
-        let mut params = CertificateParams::default();
         params.not_before = now - START_EARLIER;
         params.not_after = now + lifetime;
         params.serial_number = Some(new_serial()?);
-        params.subject_alt_names = vec![SanType::URI(uri.as_str().try_into().map_err(make)?)];
-        if let Some(name) = identity.dns_name() {
-            params.subject_alt_names.push(SanType::DnsName(name.try_into().map_err(make)?));
-        }
-        params.subject_alt_names.extend(address.map(SanType::IpAddress));
-        params.distinguished_name =
-            common_name(uri.split_once('/').map_or(uri.as_str(), |(_, holder)| holder));
         params.is_ca = IsCa::ExplicitNoCa;
-        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.extended_key_usages =
             vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
         params.use_authority_key_identifier_extension = true;
@@ -271,6 +289,12 @@ impl Validity {
             not_before: moment(parsed.validity().not_before.timestamp())?,
             not_after: moment(parsed.validity().not_after.timestamp())?,
         })
+    }
+
+    /// Reads it from a certificate in PEM.
+    pub fn of_pem(pem: &str) -> Result<Self, PkiError> {
+        let der = CertificateDer::from_pem_slice(pem.as_bytes()).map_err(|_| PkiError::Certificate)?;
+        Self::of(&der)
     }
 
     /// Whether two thirds of the lifetime have passed.

@@ -183,6 +183,7 @@ pub const METHODS: &[(&str, Roles)] = &[
     ("/muster.v1.QueryService/ListInstances", Roles::READER),
     ("/muster.v1.QueryService/ListExports", Roles::READER),
     ("/muster.v1.QueryService/ListNodeHooks", Roles::READER),
+    ("/muster.v1.QueryService/Explain", Roles::READER),
     ("/muster.v1.QueryService/Verify", Roles::READER),
     ("/muster.v1.QueryService/ListNodeOses", Roles::READER),
     ("/muster.v1.QueryService/InstanceConsole", Roles::OPERATOR),

@@ -23,6 +23,7 @@ use super::*;
 
 mod certificates;
 mod connections;
+mod data;
 
 /// Nothing in these tests takes longer, unless it hangs.
 const PATIENCE: Duration = Duration::from_secs(20);

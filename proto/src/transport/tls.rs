@@ -6,6 +6,7 @@ use std::{
     sync::{Arc, LazyLock, PoisonError, RwLock},
 };
 
+use muster_core::names::NodeName;
 use rustls::{
     CertificateError, DigitallySignedStruct, DistinguishedName, OtherError, RootCertStore, ServerConfig,
     SignatureScheme,
@@ -58,6 +59,14 @@ pub enum TlsError {
     /// The certificate's dates can't be read.
     #[error("the certificate can't be used")]
     Validity(#[source] PkiError),
+    /// The data certificate is another node's.
+    #[error("the data certificate is for {found:?}, not for {expected}")]
+    DataName {
+        /// In the certificate.
+        found: String,
+        /// Whom it must be for.
+        expected: NodeName,
+    },
     /// Key and certificate do not belong together, or one is not usable.
     #[error("the private key does not belong to the certificate")]
     Key(#[source] rustls::Error),

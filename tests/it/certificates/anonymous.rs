@@ -1,15 +1,19 @@
-//! A client without a certificate, which believes every server: what is tested is the server's refusal.
+//! A client without a certificate, or with one that names nobody, which believes every server: what is tested is the
+//! server's refusal.
 //!
-//! The product's own client without a certificate only ever talks to a master that it knows by its CA's digest.
+//! The product's own client without a certificate only ever talks to a master that it knows by its CA's digest, and takes
+//! no certificate without an identity.
 
 use std::io;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
 
 use hyper_util::rt::TokioIo;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, ring};
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::version::TLS13;
 use rustls::{ClientConfig, DigitallySignedStruct, SignatureScheme};
 use tokio::net::TcpStream;
@@ -18,8 +22,18 @@ use tonic::transport::{Channel, Endpoint, Error, Uri};
 
 /// Connects by TLS and shows no certificate.
 pub(super) async fn connect(address: SocketAddr) -> Result<Channel, Error> {
-    let endpoint = Endpoint::from_static("http://anonymous.invalid");
-    endpoint.connect_with_connector(tower::service_fn(move |_: Uri| dial(address))).await
+    connect_by(address, config(None)).await
+}
+
+/// Connects by TLS and shows the data certificate in a node's directory.
+pub(super) async fn connect_with_data(address: SocketAddr, dir: &Path) -> Result<Channel, Error> {
+    connect_by(address, config(Some(dir))).await
+}
+
+async fn connect_by(address: SocketAddr, config: ClientConfig) -> Result<Channel, Error> {
+    let connector = TlsConnector::from(Arc::new(config));
+    let dial = move |_: Uri| dial(address, connector.clone());
+    Endpoint::from_static("http://anonymous.invalid").connect_with_connector(tower::service_fn(dial)).await
 }
 
 /// Speaks HTTP/2 without TLS.
@@ -27,20 +41,30 @@ pub(super) async fn connect_plain(address: SocketAddr) -> Result<Channel, Error>
     Endpoint::from_shared(format!("http://{address}")).unwrap().connect().await
 }
 
-async fn dial(address: SocketAddr) -> io::Result<TokioIo<tokio_rustls::client::TlsStream<TcpStream>>> {
+async fn dial(
+    address: SocketAddr,
+    connector: TlsConnector,
+) -> io::Result<TokioIo<tokio_rustls::client::TlsStream<TcpStream>>> {
     let stream = TcpStream::connect(address).await?;
-    let connector = TlsConnector::from(Arc::new(config()));
     Ok(TokioIo::new(connector.connect(ServerName::from(address.ip()), stream).await?))
 }
 
-fn config() -> ClientConfig {
+fn config(data: Option<&Path>) -> ClientConfig {
     let provider = Arc::new(ring::default_provider());
-    let mut config = ClientConfig::builder_with_provider(provider.clone())
+    let builder = ClientConfig::builder_with_provider(provider.clone())
         .with_protocol_versions(&[&TLS13])
         .unwrap()
         .dangerous()
-        .with_custom_certificate_verifier(Arc::new(Anybody(provider)))
-        .with_no_client_auth();
+        .with_custom_certificate_verifier(Arc::new(Anybody(provider)));
+    let mut config = match data {
+        Some(dir) => {
+            let certificate = |name| CertificateDer::from_pem_file(dir.join(name)).unwrap();
+            let chain = vec![certificate("client-cert.pem"), certificate("ca-cert.pem")];
+            let key = PrivateKeyDer::from_pem_file(dir.join("client-key.pem")).unwrap();
+            builder.with_client_auth_cert(chain, key).unwrap()
+        }
+        None => builder.with_no_client_auth(),
+    };
     config.alpn_protocols = vec![b"h2".to_vec()];
     config
 }

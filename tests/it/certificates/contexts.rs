@@ -103,7 +103,7 @@ fn epoch_seen(cluster: &Cluster) -> u64 {
 /// Membership, certificate and hook output of node2, beside what a snapshot has.
 fn node2_state(cluster: &Cluster) -> Vec<Option<Vec<u8>>> {
     let node = cluster.node_dir(2).join("state/node");
-    ["node.json", "node.pem", "next.key", "ca.pem", "facts.json"]
+    ["node.json", "node.pem", "next.key", "next-data.key", "ca.pem", "facts.json"]
         .map(|name| fs::read(node.join(name)).ok())
         .to_vec()
 }

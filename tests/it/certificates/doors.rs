@@ -1,7 +1,9 @@
 //! The TCP ports of a cluster's daemons, and the certificates with which a test knocks there.
 
+use std::fs;
 use std::future::Future;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use muster_proto::transport::{
@@ -42,6 +44,8 @@ pub(super) enum Door {
 pub(super) enum Shown {
     /// A certificate.
     Certificate(TlsState),
+    /// The data certificate in a node's directory.
+    Data(PathBuf),
     /// None.
     Nothing,
     /// Not even TLS.
@@ -148,6 +152,11 @@ impl<'a> Doors<'a> {
         TlsState::load(&node.join("ca.pem"), &node.join("node.pem"), &node.join("node.pem")).unwrap()
     }
 
+    /// Where a node's data certificate is.
+    pub(super) fn data_certificate(&self, number: u32) -> PathBuf {
+        fs::canonicalize(self.cluster.node_dir(number).join("state/node/data")).unwrap()
+    }
+
     pub(super) fn connect(&self, door: Door, own: &TlsState) -> Result<Channel, DialError> {
         let tls = ClientTls::new(own, self.expect(door));
         self.wait(connect_tls(self.address(door), &tls))
@@ -158,6 +167,10 @@ impl<'a> Doors<'a> {
         let address = self.address(door);
         match shown {
             Shown::Certificate(own) => self.connect(door, own).map_err(|error| error.to_string()),
+            Shown::Data(dir) => {
+                let connected = self.wait(anonymous::connect_with_data(address, dir));
+                connected.map_err(|error| describe(&error))
+            }
             Shown::Nothing => self.wait(anonymous::connect(address)).map_err(|error| describe(&error)),
             Shown::Plain => self.wait(anonymous::connect_plain(address)).map_err(|error| describe(&error)),
         }

@@ -25,6 +25,7 @@ const OUT_OF_DATE: Expected =
 const OTHER_CA: Expected =
     ("connect: ", "refused this side's certificate: it was issued by another cluster's CA");
 const FORGED: Expected = ("connect: ", "refused this side's certificate: it is damaged");
+const NO_IDENTITY: Expected = ("connect: ", "CertificateUnknown");
 const NO_CONNECTION: Expected = ("connect: ", "");
 
 struct Kind {
@@ -109,11 +110,15 @@ fn of_the_cluster(doors: &Doors<'_>) -> Vec<Kind> {
         doors.outcome(Door::Node(2), &revoked, HEALTH) != "answered"
     });
     let node3 = Shown::Certificate(doors.node_certificate(3));
+    let data = |number| Shown::Data(doors.data_certificate(number));
     let denied = |needs| ("PermissionDenied", needs);
     vec![
         kind("an admin", admin.clone(), ANSWERED, ANSWERED),
         kind("a revoked admin", revoked, NOT_PINNED, NOT_A_CLIENT),
         kind("node3", node3.clone(), ANSWERED, NODES_DO_NOT_CALL),
+        // node1's the job of init has signed, node3's that of the add.
+        kind("the data certificate of the master's node", data(1), NO_IDENTITY, NO_IDENTITY),
+        kind("node3's data certificate", data(3), NO_IDENTITY, NO_IDENTITY),
         Kind {
             name: "node3 as an operator",
             shown: node3.clone(),

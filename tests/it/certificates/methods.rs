@@ -26,7 +26,7 @@ const MASTERS: Callers = &["master"];
 const ROLES: Callers = ANYONE;
 
 /// All methods, and who may call them.
-const TABLE: [(&str, Callers); 41] = [
+const TABLE: [(&str, Callers); 42] = [
     ("/grpc.health.v1.Health/Check", PROBES),
     ("/grpc.health.v1.Health/Watch", PROBES),
     ("/grpc.reflection.v1.ServerReflection/ServerReflectionInfo", REFLECTION),
@@ -48,6 +48,7 @@ const TABLE: [(&str, Callers); 41] = [
     ("/muster.v1.QueryService/ListInstances", READERS),
     ("/muster.v1.QueryService/ListExports", READERS),
     ("/muster.v1.QueryService/ListNodeHooks", READERS),
+    ("/muster.v1.QueryService/Explain", READERS),
     ("/muster.v1.QueryService/Verify", READERS),
     ("/muster.v1.QueryService/ListNodeOses", READERS),
     ("/muster.v1.QueryService/InstanceConsole", OPERATORS),

@@ -24,7 +24,7 @@ fn certificates_are_renewed_again_and_again_and_the_old_ones_are_out() {
     let doors = Doors::new(&cluster);
     let mut before = pinned(&cluster);
     for _ in 0..2 {
-        let old = doors.node_certificate(2);
+        let (old, data) = (doors.node_certificate(2), doors.data_certificate(2));
         let channel = doors.connect(Door::Master, &old).unwrap();
         let mut watched = doors.wait(watch(&channel));
 
@@ -39,6 +39,11 @@ fn certificates_are_renewed_again_and_again_and_the_old_ones_are_out() {
         for outcome in [again, doors.outcome(Door::Master, &Shown::Certificate(old), HEALTH)] {
             assert!(outcome.starts_with("Unauthenticated") && outcome.contains("no longer"), "{outcome}");
         }
+        assert_ne!(
+            doors.data_certificate(2),
+            data,
+            "the data certificate is renewed together with the node's"
+        );
         let new = doors.node_certificate(2);
         assert_eq!(new.fingerprint().to_string(), before[1]);
         assert_eq!(doors.outcome(Door::Master, &Shown::Certificate(new), HEALTH), "answered");

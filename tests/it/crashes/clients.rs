@@ -148,13 +148,16 @@ fn choose(socket: &Path, random: &mut Random) -> Op {
             vcpus: random.permille(500).then(|| u32::try_from(random.range(1, 8)).unwrap()),
             ip: None,
         }),
-        56..66 => Op::InstanceFailover(v1::InstanceFailover { instance, ignore_consistency: true }),
+        56..66 => {
+            Op::InstanceFailover(v1::InstanceFailover { instance, ignore_consistency: true, fenced: false })
+        }
         66..72 => Op::BackupExport(v1::BackupExport { instance, node, no_shutdown: random.permille(300) }),
         72..78 => Op::MirrorAdd(v1::MirrorAdd { instance, disk: "sda".to_owned(), node }),
         78..82 => mirror_remove(socket, random, instance),
         82..87 => Op::DisksReplace(v1::DisksReplace {
             instance,
             new_secondary: random.permille(500).then_some(node),
+            on_primary: false,
         }),
         87..92 => Op::InstanceRemove(v1::InstanceRemove { instance }),
         92..95 => Op::NodeModify(v1::NodeModify {

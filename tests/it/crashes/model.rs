@@ -145,7 +145,10 @@ fn apply(config: &mut Config, op: &Op) -> Option<()> {
             instance.secondary = Some(replace.new_secondary.clone().unwrap_or(old));
             Some(())
         }
+        // The master's own jobs: they change only how good a copy is.
+        Op::MirrorsSettle(_) | Op::MirrorsSync(_) => Some(()),
         Op::ClusterInit(_)
+        | Op::InstanceMigrate(_)
         | Op::MasterFailover(_)
         | Op::NodeAdd(_)
         | Op::NodeRemove(_)

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::files::{read, sources};
 
 /// Files beside the operations that are none.
-const HELPERS: [&str; 7] = ["mod", "common", "plan", "addresses", "bounds", "parts", "examples"];
+const HELPERS: [&str; 8] = ["mod", "common", "plan", "addresses", "bounds", "parts", "mirroring", "examples"];
 
 /// The operations on the wire, as their field names.
 fn on_the_wire() -> Vec<(String, String)> {

@@ -1,6 +1,8 @@
 //! The way from the master to the nodes and back, with the obligations of the master's node clients: a greeting first on
 //! each connection, the same call id when a lost connection was replaced, "not reached" only after that.
 
+use std::rc::Rc;
+
 use muster_core::calls::{CallAnswer, MasterCall, Output};
 
 use super::{
@@ -104,9 +106,9 @@ impl Simulation {
         task.sent_on = Some(link.connection);
         let request = match &task.work {
             Work::Hooks(call) => Request::Hooks(call.clone()),
-            Work::Execute(id, call) => Request::Execute(id.job, call.clone()),
+            Work::Execute(id, call) => Request::Execute(id.job, Rc::new(call.clone())),
             Work::EndJob(job, calls) | Work::StopEnd(_, job, calls) => Request::EndJob(*job, calls.clone()),
-            Work::StopExecute(_, job, call) => Request::Execute(*job, call.clone()),
+            Work::StopExecute(_, job, call) => Request::Execute(*job, Rc::new(call.clone())),
             Work::Master(..) | Work::Abandoned(_) => {
                 unreachable!("the master's own work needs no connection")
             }
@@ -279,6 +281,7 @@ impl Simulation {
             | MasterCall::PendingSign { .. }
             | MasterCall::PendingWithdraw { .. }
             | MasterCall::CertificateRenew { .. }
+            | MasterCall::Fence { .. }
             | MasterCall::ClientSign { .. } => Vec::new(),
         };
         if let Some(away) = nodes.into_iter().find(|node| !self.nodes[node_id(node)].reachable()) {
@@ -293,7 +296,7 @@ impl Simulation {
                     return CallAnswer::Failed(why);
                 }
             }
-            MasterCall::PendingSign { node, uuid } => {
+            MasterCall::PendingSign { node, uuid, .. } => {
                 output.node = Some(node.clone());
                 output.fingerprint = Some(format!("signed {uuid}"));
             }
@@ -305,6 +308,7 @@ impl Simulation {
             | MasterCall::LocalNodeLeave
             | MasterCall::PendingWithdraw { .. }
             | MasterCall::CertificateRenew { .. }
+            | MasterCall::Fence { .. }
             | MasterCall::ClientSign { .. } => {}
         }
         CallAnswer::Done(output)

@@ -146,10 +146,17 @@ fn subject(call: &NodeCall) -> Uuid {
         NodeCall::GuestStart { guest, .. }
         | NodeCall::OsCreate { guest, .. }
         | NodeCall::OsRename { guest, .. } => guest.uuid,
-        NodeCall::GuestStop { instance, .. } | NodeCall::GuestReboot { instance, .. } => *instance,
+        NodeCall::GuestStop { instance, .. }
+        | NodeCall::GuestReboot { instance, .. }
+        | NodeCall::GuestResume { instance, .. }
+        | NodeCall::DisksSnapshot { instance, .. } => *instance,
+        NodeCall::Migration(call) => call.instance(),
+        // Nothing that the checks count is theirs.
+        NodeCall::Mirror(_) => Uuid::nil(),
         NodeCall::ExportStage { export }
         | NodeCall::ExportPublish { export, .. }
-        | NodeCall::ExportRemove { export } => *export,
+        | NodeCall::ExportRemove { export }
+        | NodeCall::ExportCheck { export } => *export,
     }
 }
 

@@ -289,9 +289,9 @@ impl Simulation {
 /// The records that a job's commit may write.
 fn keys_of_edits(job: &Job) -> BTreeSet<String> {
     let Some(prepared) = job.prepared() else { return BTreeSet::new() };
-    let optional = prepared.plan.steps.iter().filter_map(|step| match &step.kind {
-        StepKind::Optional { edit } => edit.as_ref(),
-        StepKind::Undoable { .. } | StepKind::Harmless | StepKind::Kept | StepKind::Final => None,
+    let optional = prepared.plan.steps.iter().flat_map(|step| match &step.kind {
+        StepKind::Optional { edits } => &edits[..],
+        StepKind::Undoable { .. } | StepKind::Harmless | StepKind::Kept | StepKind::Final => &[],
     });
     let touched: Vec<Touched> = prepared.plan.edits.iter().chain(optional).map(Edit::touched).collect();
     touched.into_iter().filter_map(key_of).collect()

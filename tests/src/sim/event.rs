@@ -22,7 +22,7 @@ pub(crate) type NodeId = usize;
 #[derive(Debug, Clone)]
 pub(crate) enum Request {
     Hooks(Rc<HooksCall>),
-    Execute(u64, NodeCall),
+    Execute(u64, Rc<NodeCall>),
     /// End what runs for a job; these calls may not begin any more.
     EndJob(u64, Rc<[String]>),
 }

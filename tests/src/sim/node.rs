@@ -317,7 +317,9 @@ impl SimNode {
         }
         match delivery.request {
             Request::Hooks(call) => self.hooks_asked(&delivery.wire, call, caller, context),
-            Request::Execute(job, call) => self.call_asked(&delivery.wire, job, call, caller, context),
+            Request::Execute(job, call) => {
+                self.call_asked(&delivery.wire, job, (*call).clone(), caller, context)
+            }
             Request::EndJob(job, calls) => self.asked_to_end(job, &calls, caller, context),
         }
         self.see_death(context);

@@ -80,9 +80,11 @@ impl Simulation {
                 let memory_mib = random.permille(700).then(|| random.range(64, 1024));
                 Op::InstanceModify(InstanceModify { instance, memory_mib, vcpus: None, ip })
             }
-            72..78 => {
-                Op::InstanceFailover(InstanceFailover { instance, ignore_consistency: random.permille(700) })
-            }
+            72..78 => Op::InstanceFailover(InstanceFailover {
+                instance,
+                ignore_consistency: random.permille(700),
+                fenced: false,
+            }),
             78..83 => Op::InstanceRemove(InstanceRemove { instance }),
             83..88 => {
                 let disk = *random.pick(&[DiskName::Sda, DiskName::Sdb]);
@@ -102,7 +104,11 @@ impl Simulation {
             91..95 => {
                 let change = random.permille(500);
                 let node = self.any_node(cluster);
-                Op::DisksReplace(DisksReplace { instance, new_secondary: change.then_some(node) })
+                Op::DisksReplace(DisksReplace {
+                    instance,
+                    new_secondary: change.then_some(node),
+                    on_primary: false,
+                })
             }
             _ => {
                 let no_shutdown = random.permille(500);
@@ -145,6 +151,7 @@ impl Simulation {
             ip: random.permille(400).then(|| address(random.range(1, 6))),
             os: Some(os(random.pick::<&str>(&["none", "debian"]))),
             no_start: random.permille(300),
+            no_wait_for_sync: false,
             source,
         }
     }

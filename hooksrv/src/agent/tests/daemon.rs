@@ -129,6 +129,7 @@ impl Daemon {
             certificate_pem: signed.pem,
             ca_pem: ca.certificate_pem(),
             node_name: "node1".to_owned(),
+            data_certificate_pem: None,
         };
         client.install_certificate(request).await.unwrap().into_inner().fingerprint
     }
@@ -172,6 +173,7 @@ pub(super) fn hello(epoch: u64, serial: u64, alive_jobs: &[u64]) -> v1::HelloReq
         alive_jobs: alive_jobs.to_vec(),
         now_ms: 0,
         node_name: "node1".to_owned(),
+        guests: Vec::new(),
     }
 }
 

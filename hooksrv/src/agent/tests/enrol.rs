@@ -1,10 +1,15 @@
 //! The way from a token to membership, against an enrolment service by TLS.
 
-use std::sync::{Arc, Mutex};
+use std::{
+    fs,
+    sync::{Arc, Mutex},
+};
 
+use muster_core::names::NodeName;
 use muster_proto::{
     transport::{
-        Admission, Ca, Connections, Fingerprint, Identity, LEAF_LIFETIME, Role, common_services, serve_tls,
+        Admission, Ca, Connections, Fingerprint, Identity, LEAF_LIFETIME, PrivateKeyPem, Role,
+        check_data_certificate, common_services, serve_tls,
     },
     v1::{
         self,
@@ -46,14 +51,18 @@ impl Master {
             Decision::Pending => Event::Pending(v1::Pending {}),
             Decision::Gone => Event::Gone("withdrawn".to_owned()),
             Decision::Issued => {
-                let csr = self.requests.lock().unwrap()[number].csr_der.clone();
-                let identity = Identity::node(CLUSTER, NODE);
-                let signed = self.ca.sign(&csr, &identity, OffsetDateTime::now_utc(), LEAF_LIFETIME).unwrap();
+                let request = self.requests.lock().unwrap()[number].clone();
+                let (identity, now) = (Identity::node(CLUSTER, NODE), OffsetDateTime::now_utc());
+                let signed = self.ca.sign(&request.csr_der, &identity, now, LEAF_LIFETIME).unwrap();
+                let name = NodeName::parse("node7").unwrap();
+                let data =
+                    request.data_csr_der.map(|csr| self.ca.sign_data(&csr, &name, &[], now, LEAF_LIFETIME));
                 Event::Issued(v1::Issued {
                     certificate_pem: signed.pem,
                     ca_pem: self.ca.certificate_pem(),
                     node_name: "node7".to_owned(),
                     node_uuid: NODE.to_string(),
+                    data_certificate_pem: data.map(|signed| signed.unwrap().pem),
                 })
             }
         };
@@ -156,6 +165,27 @@ async fn a_host_that_joined_becomes_a_node_when_the_master_says_so() {
     assert!(leave(&daemon.config).await.unwrap());
     assert!(daemon.agent.as_ref().unwrap().membership().is_none());
     assert!(!leave(&daemon.config).await.unwrap(), "there is nothing to leave any more");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_host_that_joined_to_run_guests_gets_a_data_certificate_too() {
+    let mut daemon = Daemon::start().await;
+    let (master, token, _serving) = master().await;
+    join(&daemon.config, &token.parse().unwrap(), false).await.unwrap();
+    // The keys wait on disk for their certificates.
+    daemon.restart().await;
+    assert!(daemon.config.data_certificates_dir().is_err());
+    master.decision.send_replace(Decision::Issued);
+    is_member(&daemon).await;
+    let folder = daemon.config.data_certificates_dir().unwrap();
+    let read = |name: &str| fs::read_to_string(folder.join(name)).unwrap();
+    let name = NodeName::parse("node7").unwrap();
+    let key = PrivateKeyPem::new(read("client-key.pem"));
+    check_data_certificate(&read("client-cert.pem"), &key, &name).unwrap();
+    assert_eq!(read("ca-cert.pem"), master.ca.certificate_pem());
+    assert!(leave(&daemon.config).await.unwrap());
+    assert!(!folder.exists());
+    assert_eq!(daemon.node_files(), ["calls", "lock"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -109,13 +109,16 @@ async fn a_certificate_is_renewed_while_connections_are_open() {
     let old = daemon.make_member(&ca).await;
     let mut client = AgentServiceClient::new(daemon.dial(&ca, master(1)).await);
     let request = v1::MakeSigningRequestRequest { context: context(1, 1) };
-    let csr = client.make_signing_request(request).await.unwrap().into_inner().csr_der;
+    let requests = client.make_signing_request(request).await.unwrap().into_inner();
+    assert_eq!(requests.data_csr_der, None, "a node that runs hooks only has no use for one");
+    let csr = requests.csr_der;
     let now = OffsetDateTime::now_utc();
     let install = |identity: Identity| v1::InstallCertificateRequest {
         context: context(1, 1),
         certificate_pem: ca.sign(&csr, &identity, now, LEAF_LIFETIME).unwrap().pem,
         ca_pem: ca.certificate_pem(),
         node_name: "node1".to_owned(),
+        data_certificate_pem: None,
     };
     let other = install(Identity::node(CLUSTER, Uuid::from_u128(4)));
     assert_eq!(client.install_certificate(other).await.unwrap_err().code(), Code::InvalidArgument);
@@ -166,6 +169,7 @@ async fn the_state_is_told_at_once_and_at_each_change() {
     let state = states.message().await.unwrap().unwrap();
     assert_eq!((state.hooks_only, state.facts_serial, state.certificate_days), (true, 0, 364));
     assert_eq!(state.certificate_fingerprint, fingerprint);
+    assert!(!state.data_certificate_due);
     assert!(state.memory_total_mib > 0 && state.cpus > 0);
     client.put_facts(facts(2, None)).await.unwrap();
     // Sooner than the interval of 10 s: the change itself is told.

@@ -12,6 +12,7 @@ use muster_core::{
     names::NodeName,
 };
 use muster_proto::{transport::Keepalive, v1};
+use uuid::Uuid;
 
 use super::super::{Limits, NodeRegistry, Office, RunHooks, Settings};
 
@@ -49,6 +50,11 @@ pub(super) fn patient() -> Limits {
     Limits { fresh: Duration::ZERO, watch_pause, ..Limits::default() }
 }
 
+/// The last digit of a node's name.
+pub(super) fn node_number(node: &NodeName) -> u128 {
+    node.as_str().chars().last().and_then(|digit| digit.to_digit(10)).unwrap().into()
+}
+
 /// A registry on `node1`, and the reasons for which its office was lost.
 pub(super) fn registry(socket: &Path, limits: Limits) -> (NodeRegistry, Arc<Mutex<Vec<String>>>) {
     let lost = Arc::new(Mutex::new(Vec::new()));
@@ -59,6 +65,7 @@ pub(super) fn registry(socket: &Path, limits: Limits) -> (NodeRegistry, Arc<Mute
         version: "1.2.3".to_owned(),
         limits,
         alive_jobs: Arc::new(|| vec![17, 18]),
+        guests: Arc::new(|node| vec![(Uuid::from_u128(101), 3), (Uuid::from_u128(node_number(node)), 0)]),
         office_lost: Arc::new(move |reason| reasons.lock().unwrap().push(reason)),
     });
     registry.set_office(Office { cluster: Some(CLUSTER.parse().unwrap()), epoch: 3, serial: 7 });

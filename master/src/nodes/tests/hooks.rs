@@ -6,7 +6,7 @@ use std::{
 };
 
 use muster_core::{
-    calls::{CallAnswer, NodeCall},
+    calls::{CallAnswer, MirrorStatus, NodeCall},
     hooks::{NodeAnswer, ScriptOutcome},
 };
 use muster_proto::{
@@ -270,11 +270,20 @@ async fn calls_report_progress_and_are_joined_after_a_loss() {
         registry.execute(&name("node1"), "17/2/1", 17, &call, Some(&on_progress)).await
     });
     node.called("execute 17/2/1", 2).await;
-    let done = v1::answer::Answer::Done(v1::Output { path: "/srv/x".to_owned() });
+    let copy = Uuid::from_u128(7);
+    let ready = v1::MirrorStatus::Ready.into();
+    let output = v1::Output {
+        path: "/srv/x".to_owned(),
+        ports: [(copy.to_string(), 40_000)].into(),
+        mirrors: [(copy.to_string(), ready)].into(),
+    };
+    let done = v1::answer::Answer::Done(output);
     let answer = v1::Answer { answer: Some(done) };
     node.execution.send_modify(|events| events.push(event(execute_event::Event::Answer(answer))));
     let CallAnswer::Done(output) = within(run).await.unwrap() else { panic!("the call did not succeed") };
     assert_eq!(output.path.as_deref(), Some("/srv/x"));
+    assert_eq!(output.ports, [(copy, 40_000)].into());
+    assert_eq!(output.mirrors, [(copy, MirrorStatus::Ready)].into());
     let half = Progress { text: "half".to_owned(), percent: Some(50) };
     assert_eq!(*told.lock().unwrap(), [half.clone(), half]);
 }
@@ -291,7 +300,10 @@ async fn an_answer_of_unknown_outcome_is_a_failure() {
     node.execution.send_modify(|events| events.push(event));
     let call = NodeCall::DiskRemove { disk: Uuid::nil() };
     let answer = within(registry.execute(&name("node1"), "17/2/1", 17, &call, None)).await;
-    assert!(matches!(&answer, CallAnswer::Failed(why) if why.contains("does not know")), "{answer:?}");
+    assert!(
+        matches!(&answer, CallAnswer::Failed(why) if why.contains("the outcome is unknown")),
+        "{answer:?}"
+    );
 }
 
 /// The library gives a connection up after about a thousand streams that were dropped before their end.

@@ -33,8 +33,9 @@ use tokio::{
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status, Streaming, service::Routes};
+use uuid::Uuid;
 
-use super::fixture::within;
+use super::fixture::{name, node_number, within};
 
 type Answers<T> = BoxStream<'static, Result<T, Status>>;
 
@@ -239,6 +240,11 @@ impl AgentService for TestNode {
     async fn hello(&self, request: Request<v1::HelloRequest>) -> Result<Response<v1::HelloResponse>, Status> {
         let request = request.into_inner();
         assert_eq!(request.alive_jobs, [17, 18]);
+        let number = node_number(&name(&request.node_name));
+        let guests =
+            request.guests.iter().map(|guest| (guest.instance_uuid.parse().unwrap(), guest.generation));
+        let expected = [(Uuid::from_u128(101), 3), (Uuid::from_u128(number), 0)];
+        assert_eq!(guests.collect::<Vec<_>>(), expected);
         self.note("hello", "hello".to_owned(), request.context).await?;
         Ok(Response::new(v1::HelloResponse {
             version: "0.9.0".to_owned(),
@@ -282,7 +288,10 @@ impl AgentService for TestNode {
     ) -> Result<Response<v1::MakeSigningRequestResponse>, Status> {
         self.note("make_signing_request", "make_signing_request".to_owned(), request.into_inner().context)
             .await?;
-        Ok(Response::new(v1::MakeSigningRequestResponse { csr_der: vec![1, 2] }))
+        Ok(Response::new(v1::MakeSigningRequestResponse {
+            csr_der: vec![1, 2],
+            data_csr_der: Some(vec![3, 4]),
+        }))
     }
 
     async fn install_certificate(
@@ -290,7 +299,8 @@ impl AgentService for TestNode {
         request: Request<v1::InstallCertificateRequest>,
     ) -> Result<Response<v1::InstallCertificateResponse>, Status> {
         let request = request.into_inner();
-        self.note("install", format!("install {}", request.node_name), request.context).await?;
+        let installed = format!("install {} {}", request.node_name, request.data_certificate_pem());
+        self.note("install", installed, request.context).await?;
         Ok(Response::new(v1::InstallCertificateResponse { fingerprint: request.certificate_pem }))
     }
 

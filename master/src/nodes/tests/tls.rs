@@ -118,11 +118,12 @@ async fn the_short_calls_reach_a_provisional_node() {
         registry.provisional(name("node2"), node.address, node.uuid, std::slice::from_ref(&node.fingerprint));
     assert!(within(client.hello(true)).await.unwrap().hooks_only);
     assert_eq!(within(client.end_job(4, &[])).await, Ok(2));
-    assert_eq!(within(client.make_signing_request()).await, Ok(vec![1, 2]));
-    assert_eq!(within(client.install_certificate("new", "ca")).await.as_deref(), Ok("new"));
+    let requests = within(client.make_signing_request()).await.unwrap();
+    assert_eq!((requests.csr_der, requests.data_csr_der), (vec![1, 2], Some(vec![3, 4])));
+    assert_eq!(within(client.install_certificate("new", Some("data"), "ca")).await.as_deref(), Ok("new"));
     assert_eq!(within(client.list_hooks()).await.unwrap().hooks_dir, "/etc/ganeti/hooks");
     assert_eq!(within(client.leave()).await, Ok(()));
     let expected =
-        ["hello", "hello", "end_job 4", "make_signing_request", "install node2", "list_hooks", "leave"];
+        ["hello", "hello", "end_job 4", "make_signing_request", "install node2 data", "list_hooks", "leave"];
     assert_eq!(node.node.calls(), expected);
 }

@@ -29,8 +29,18 @@ pub(crate) struct Machine<'a> {
     /// What it boots where that is not what is on its first disk.
     pub(crate) boot: Option<&'a Boot>,
     pub(crate) files: &'a GuestFiles,
-    /// Waits for a guest that comes from another host.
-    pub(crate) incoming: bool,
+    pub(crate) begin: Begin,
+}
+
+/// What a guest does first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Begin {
+    /// It computes.
+    Running,
+    /// It waits until it is told to.
+    Paused,
+    /// It awaits the state of another, and then it waits until it is told to compute.
+    Incoming,
 }
 
 /// The block node of a guest's disk, by its place.
@@ -73,8 +83,13 @@ pub(crate) fn arguments(machine: &Machine<'_>) -> Vec<String> {
     if let Some(kernel) = machine.boot {
         boot(&mut line, kernel);
     }
-    if machine.incoming {
-        line.option("-incoming", "defer");
+    match machine.begin {
+        Begin::Running => {}
+        Begin::Paused => line.0.push("-S".to_owned()),
+        Begin::Incoming => {
+            line.0.push("-S".to_owned());
+            line.option("-incoming", "defer");
+        }
     }
     // The bridge helper is a program of its own, with privileges.
     if !matches!(machine.nic, NicMode::Bridge(_)) {
@@ -183,7 +198,7 @@ mod tests {
             mac: "aa:00:00:00:00:01",
             boot: Some(&boot),
             files: &files,
-            incoming: false,
+            begin: Begin::Running,
         };
         let guest = "00000000-0000-0000-0000-000000000007";
         let expected = format!(
@@ -227,10 +242,16 @@ mod tests {
 -sandbox on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny"#
         );
         assert_eq!(golden(&machine), expected);
+        // The same machine, so that it can take another's state: it only begins otherwise.
+        let last = "-sandbox on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny";
+        for (begin, options) in [(Begin::Paused, "-S\n"), (Begin::Incoming, "-S\n-incoming defer\n")] {
+            let line = golden(&Machine { begin, ..machine.clone() });
+            assert_eq!(line, expected.replace(last, &format!("{options}{last}")));
+        }
     }
 
     #[test]
-    fn kvm_a_bridge_and_a_guest_that_comes_from_elsewhere() {
+    fn kvm_and_a_bridge() {
         let (files, bridge) = (files(), NicMode::Bridge("br,0".to_owned()));
         let machine = Machine {
             uuid: Uuid::from_u128(7),
@@ -243,7 +264,7 @@ mod tests {
             mac: "aa:00:00:00:00:02",
             boot: None,
             files: &files,
-            incoming: true,
+            begin: Begin::Incoming,
         };
         let line = golden(&machine);
         for part in

@@ -24,6 +24,10 @@ pub(crate) struct GuestFiles {
     pub(crate) pid: PathBuf,
     /// There while the guest is to start anew when it has shut down.
     pub(crate) rebooting: PathBuf,
+    /// There while the guest awaits, or has, the state of another, and was not resumed since.
+    pub(crate) incoming: PathBuf,
+    /// There while the guest is sent to another host.
+    pub(crate) sending: PathBuf,
     /// What QEMU itself says.
     pub(crate) log: PathBuf,
     /// What the guest wrote to its serial console.
@@ -47,6 +51,8 @@ impl GuestFiles {
             record: folder.join("guest.json"),
             pid: folder.join("pid"),
             rebooting: folder.join("rebooting"),
+            incoming: folder.join("incoming.json"),
+            sending: folder.join("sending.json"),
             log: folder.join("qemu.log"),
             console_log: folder.join("console.log"),
             console_log_old: folder.join("console.log.old"),

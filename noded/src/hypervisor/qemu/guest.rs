@@ -13,9 +13,13 @@ use tokio::{
 
 use super::{
     files::GuestFiles,
-    record::{self, Ended, Record},
+    mirror::{self, GuestMirrors, Records},
+    record::{Ended, Record},
 };
-use crate::qmp::{Event, Qmp, QmpError};
+use crate::{
+    process,
+    qmp::{Event, Qmp, QmpError},
+};
 
 /// Between two tries to connect to a QEMU that lives and does not answer.
 const CONNECT_AGAIN: Duration = Duration::from_millis(50);
@@ -54,6 +58,7 @@ pub(crate) struct Guest {
     connection: watch::Sender<Option<Arc<Qmp>>>,
     /// How often it started anew.
     restarts: watch::Sender<u64>,
+    pub(crate) mirrors: GuestMirrors,
 }
 
 impl Guest {
@@ -61,10 +66,11 @@ impl Guest {
     pub(crate) fn watch(
         files: GuestFiles,
         record: Record,
+        copies: Arc<Records>,
         changed: impl Fn() + Send + Sync + 'static,
     ) -> Arc<Self> {
         // The process is the truth: how it ended may have been recorded a moment before it did.
-        let state = match record::process(&files) {
+        let state = match process::find(&files.pid) {
             Some(_) => State::Unknown,
             None => State::Ended(record.ended.unwrap_or(Ended::Crashed)),
         };
@@ -74,8 +80,10 @@ impl Guest {
             state: watch::Sender::new(state),
             connection: watch::Sender::new(None),
             restarts: watch::Sender::new(0),
+            mirrors: GuestMirrors::new(copies),
         });
         if state == State::Unknown {
+            tokio::spawn(mirror::watch(Arc::clone(&guest)));
             tokio::spawn(follow(Arc::clone(&guest), changed));
         }
         guest
@@ -169,6 +177,7 @@ impl Guest {
                     self.restarts.send_modify(|restarts| *restarts += 1);
                 }
                 Some("shutdown") => {
+                    self.mirrors.end_in_order(self, client).await;
                     // Before the end itself: a daemon that comes later finds the one or the other.
                     self.record_end(Ended::ShutDown);
                     client.execute("quit", Value::Null).await?;
@@ -208,7 +217,7 @@ impl Guest {
 
 async fn follow(guest: Arc<Guest>, changed: impl Fn()) {
     let mut ended = Ended::Crashed;
-    while record::process(&guest.files).is_some() {
+    while process::find(&guest.files.pid).is_some() {
         match Qmp::connect(&guest.files.control).await {
             Ok(client) => {
                 let listened = guest.listen(&Arc::new(client), &changed).await;
@@ -220,7 +229,7 @@ async fn follow(guest: Arc<Guest>, changed: impl Fn()) {
                     }
                 }
                 // The connection ends a moment before the process.
-                while ended == Ended::ShutDown && record::process(&guest.files).is_some() {
+                while ended == Ended::ShutDown && process::find(&guest.files.pid).is_some() {
                     sleep(GONE_AGAIN).await;
                 }
             }

@@ -3,8 +3,11 @@
 mod argv;
 mod files;
 mod guest;
+mod mirror;
+mod moving;
 mod probe;
 mod record;
+mod snapshot;
 
 use std::{
     collections::BTreeMap,
@@ -23,15 +26,18 @@ use tokio::{
 use uuid::Uuid;
 
 use self::{
-    argv::Machine,
+    argv::{Begin, Machine},
     files::GuestFiles,
     guest::{Guest, State},
     record::{Ended, Record},
 };
-use super::{Consoles, GuestReport, GuestSpec, Hypervisor, HypervisorError, RunState};
+use super::{
+    Consoles, GuestReport, GuestSpec, Hypervisor, HypervisorError, Mirrors, Moves, RunState, all::Places,
+};
 use crate::{
     cancel::Cancel,
-    qmp::QmpError,
+    process,
+    qmp::{Qmp, QmpError},
     storage::{DiskStore, file_uuid, names},
     tail::tail,
 };
@@ -60,9 +66,13 @@ pub(super) struct Qemu {
     state: PathBuf,
     /// Holds their sockets.
     run: PathBuf,
+    /// Leads to the certificates by which nodes know each other's data.
+    certificates: PathBuf,
     disks: Arc<dyn DiskStore>,
     runtime: Handle,
     guests: Mutex<BTreeMap<Uuid, Arc<Guest>>>,
+    /// What is known of copies of its guests' disks.
+    records: Arc<mirror::Records>,
     changed: Arc<dyn Fn() + Send + Sync>,
 }
 
@@ -74,16 +84,19 @@ impl Qemu {
     /// Finds the guests that run, and those that ended while no daemon was there. `changed` is called at each change of
     /// a guest's state.
     pub(super) async fn open(
-        state: PathBuf,
-        run: PathBuf,
+        places: &Places,
         disks: Arc<dyn DiskStore>,
         changed: Arc<dyn Fn() + Send + Sync>,
     ) -> Result<Self, HypervisorError> {
+        let Places { run, certificates, .. } = places.clone();
+        let state = places.state.join("qemu");
         for folder in [&state, &run] {
             fs::create_dir_all(folder).map_err(|source| file_error("make", folder, source))?;
         }
         let runtime = Handle::current();
-        let qemu = Qemu { state, run, disks, runtime, guests: Mutex::default(), changed };
+        let records = Arc::new(mirror::Records::open(places.state.join("mirrors"), Arc::clone(&changed))?);
+        let guests = Mutex::default();
+        let qemu = Qemu { state, run, certificates, disks, runtime, guests, records, changed };
         for name in names(&qemu.state).map_err(|source| file_error("list", &qemu.state, source))? {
             if let Some(instance) = file_uuid(&name) {
                 qemu.find(instance)?;
@@ -106,8 +119,15 @@ impl Qemu {
             Ok(record) => record,
             Err(error) => {
                 tracing::error!(guest = %instance, %error, "a guest's record can't be read");
-                let unknown = Record { instance, name: String::new(), memory_mib: 0, vcpus: 0, ended: None };
-                Some(unknown)
+                Some(Record {
+                    instance,
+                    name: String::new(),
+                    memory_mib: 0,
+                    vcpus: 0,
+                    // Of the past as soon as a master says which is the present: nobody knows that it is not.
+                    generation: 0,
+                    ended: None,
+                })
             }
         };
         match record {
@@ -129,7 +149,7 @@ impl Qemu {
     fn adopt(&self, files: GuestFiles, record: Record) -> Arc<Guest> {
         let changed = Arc::clone(&self.changed);
         let instance = record.instance;
-        let guest = Guest::watch(files, record, move || changed());
+        let guest = Guest::watch(files, record, Arc::clone(&self.records), move || changed());
         self.lock().insert(instance, Arc::clone(&guest));
         guest
     }
@@ -143,8 +163,8 @@ impl Qemu {
         self.lock().contains_key(&instance)
     }
 
-    /// Starts QEMU and waits until it computes.
-    async fn launch(&self, spec: &GuestSpec, cancel: &Cancel) -> Result<(), HypervisorError> {
+    /// Starts QEMU and waits until it has told what it does.
+    async fn launch(&self, spec: &GuestSpec, begin: Begin, cancel: &Cancel) -> Result<(), HypervisorError> {
         let files = self.files(spec.instance);
         for socket in files.sockets() {
             if socket.as_os_str().len() > SOCKET_PATH_BYTES_MAX {
@@ -169,13 +189,14 @@ impl Qemu {
             mac: &spec.mac,
             boot: spec.boot.as_ref(),
             files: &files,
-            incoming: false,
+            begin,
         });
         let record = Record {
             instance: spec.instance,
             name: spec.name.clone(),
             memory_mib: spec.memory_mib,
             vcpus: spec.vcpus,
+            generation: spec.generation,
             ended: None,
         };
         // Before the process: whatever dies in between, the guest is found.
@@ -185,7 +206,7 @@ impl Qemu {
         let mut process = started.map_err(|source| HypervisorError::Program { program: PROGRAM, source })?;
         // The kernel lets the starter go on a moment before the new command line can be read.
         let found = async {
-            while record::process(&files).is_none() {
+            while process::find(&files.pid).is_none() {
                 sleep(FOUND_AGAIN).await;
             }
         };
@@ -266,10 +287,16 @@ impl Qemu {
         if timeout(QUIT_LIMIT, quit).await.is_err() {
             tracing::warn!(guest = %instance, "QEMU does not end when it is told to: it is killed");
         }
+        Self::killed(guest).await
+    }
+
+    /// Ends QEMU without asking it.
+    async fn killed(guest: &Guest) -> Result<(), HypervisorError> {
+        let instance = guest.record.instance;
         let killing = async {
             // Also one that was not known to run: it was being started when an earlier daemon died.
-            while record::process(&guest.files).is_some() {
-                if let Err(error) = record::kill(&guest.files) {
+            while process::find(&guest.files.pid).is_some() {
+                if let Err(error) = process::kill(&guest.files.pid) {
                     tracing::warn!(guest = %instance, %error, "QEMU can't be killed");
                 }
                 sleep(GONE_AGAIN).await;
@@ -283,13 +310,7 @@ impl Qemu {
     /// Makes a guest start anew, by a clean shutdown if it follows within the limit.
     async fn start_anew(guest: &Guest, limit: Duration) -> Result<(), HypervisorError> {
         let instance = guest.record.instance;
-        let control = |error: QmpError| HypervisorError::Control { instance, words: error.to_string() };
-        let silent = || {
-            let words = format!("it does not serve its control socket within {} s", SERVE_LIMIT.as_secs());
-            HypervisorError::Control { instance, words }
-        };
-        let client = timeout(SERVE_LIMIT, guest.qmp()).await.map_err(|_| silent())?;
-        let client = client.ok_or(HypervisorError::NotRunning(instance))?;
+        let client = Self::control(guest).await?;
         if !limit.is_zero() {
             let marked = guest.begin_reboot();
             marked.map_err(|source| file_error("write", &guest.files.rebooting, source))?;
@@ -301,9 +322,60 @@ impl Qemu {
                 () = sleep(limit) => {}
             }
         }
-        client.execute("system_reset", Value::Null).await.map_err(control)?;
+        ask(guest, &client, "system_reset", Value::Null).await?;
         // One that was stopped in the middle goes on, too.
-        client.execute("cont", Value::Null).await.map(drop).map_err(control)
+        ask(guest, &client, "cont", Value::Null).await.map(drop)
+    }
+
+    /// Ends and forgets a guest.
+    async fn end(&self, guest: &Guest) -> Result<(), HypervisorError> {
+        Self::force(guest).await?;
+        self.forget(guest.record.instance)
+    }
+
+    /// Launches a guest; one that does not start is forgotten.
+    async fn launch_or_none(
+        &self,
+        spec: &GuestSpec,
+        begin: Begin,
+        cancel: &Cancel,
+    ) -> Result<(), HypervisorError> {
+        let launched = self.launch(spec, begin, cancel).await;
+        if launched.is_err() {
+            // The log goes with it; the error holds its words.
+            match self.guest(spec.instance) {
+                Some(guest) => self.end(&guest).await?,
+                None => self.forget(spec.instance)?,
+            }
+        }
+        launched
+    }
+
+    /// Whether a guest that is up is the one that is to be: no earlier one, and none that awaits another's state.
+    async fn is_that(guest: &Guest, spec: &GuestSpec) -> Result<bool, HypervisorError> {
+        if guest.record.generation < spec.generation {
+            tracing::warn!(guest = %spec.instance, "a guest of the past is ended, as it is started anew");
+            return Ok(false);
+        }
+        let client = Self::control(guest).await?;
+        Ok(status(guest, &client).await? != "inmigrate")
+    }
+
+    /// Whether a guest can hear that it is to shut down: one that has not begun, or is gone to another host, can't.
+    async fn can_follow(guest: &Guest) -> bool {
+        let asked = async { status(guest, &*Self::control(guest).await?).await };
+        asked.await.is_ok_and(|status| !matches!(status.as_str(), "prelaunch" | "inmigrate" | "postmigrate"))
+    }
+
+    /// The control connection of a guest that is up.
+    async fn control(guest: &Guest) -> Result<Arc<Qmp>, HypervisorError> {
+        let instance = guest.record.instance;
+        let silent = |_| {
+            let words = format!("it does not serve its control socket within {} s", SERVE_LIMIT.as_secs());
+            HypervisorError::Control { instance, words }
+        };
+        let client = timeout(SERVE_LIMIT, guest.qmp()).await.map_err(silent)?;
+        client.ok_or(HypervisorError::NotRunning(instance))
     }
 
     /// Forgets a guest that is down.
@@ -319,6 +391,19 @@ impl Qemu {
     }
 }
 
+/// Executes a command; what QEMU refuses is told as the guest's.
+async fn ask(guest: &Guest, client: &Qmp, command: &str, arguments: Value) -> Result<Value, HypervisorError> {
+    let instance = guest.record.instance;
+    let failed = |error: QmpError| HypervisorError::Control { instance, words: error.to_string() };
+    client.execute(command, arguments).await.map_err(failed)
+}
+
+/// What QEMU says that a guest does, for example `running`.
+async fn status(guest: &Guest, client: &Qmp) -> Result<String, HypervisorError> {
+    let status = ask(guest, client, "query-status", Value::Null).await?;
+    Ok(status.get("status").and_then(Value::as_str).unwrap_or_default().to_owned())
+}
+
 fn gone(removed: io::Result<()>) -> io::Result<()> {
     match removed {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -328,28 +413,39 @@ fn gone(removed: io::Result<()>) -> io::Result<()> {
 
 impl Hypervisor for Qemu {
     fn start(&self, spec: &GuestSpec, cancel: &Cancel) -> Result<(), HypervisorError> {
-        if let Some(guest) = self.guest(spec.instance) {
-            if self.runtime.block_on(self.still_runs(&guest, cancel))? {
-                return Ok(());
-            }
-            self.runtime.block_on(Self::force(&guest))?;
-            self.forget(spec.instance)?;
-        }
-        let launched = self.runtime.block_on(self.launch(spec, cancel));
-        if launched.is_err() {
-            // The log goes with it; the error holds its words.
+        let begin = if spec.paused { Begin::Paused } else { Begin::Running };
+        self.runtime.block_on(async {
             if let Some(guest) = self.guest(spec.instance) {
-                self.runtime.block_on(Self::force(&guest))?;
+                if self.still_runs(&guest, cancel).await? && Self::is_that(&guest, spec).await? {
+                    return Ok(());
+                }
+                self.end(&guest).await?;
             }
-            self.forget(spec.instance)?;
-        }
-        launched
+            self.launch_or_none(spec, begin, cancel).await
+        })
+    }
+
+    fn resume(&self, instance: Uuid, cancel: &Cancel) -> Result<(), HypervisorError> {
+        let guest = self.guest(instance).ok_or(HypervisorError::NotRunning(instance))?;
+        self.runtime.block_on(async {
+            tokio::select! {
+                resumed = moving::resume(&guest) => resumed,
+                () = cancel.told() => Err(HypervisorError::Cancelled(instance)),
+            }
+        })
+    }
+
+    fn kill(&self, instance: Uuid) -> Result<(), HypervisorError> {
+        let Some(guest) = self.guest(instance) else { return Ok(()) };
+        self.runtime.block_on(Self::killed(&guest))?;
+        self.forget(instance)
     }
 
     fn stop(&self, instance: Uuid, limit: Duration, cancel: &Cancel) -> Result<(), HypervisorError> {
         let Some(guest) = self.guest(instance) else { return Ok(()) };
         guest.end_reboot();
         self.runtime.block_on(async {
+            let limit = if Self::can_follow(&guest).await { limit } else { Duration::ZERO };
             tokio::select! {
                 ended = timeout(limit, Self::shut_down(&guest)) => {
                     if ended.is_err() {
@@ -384,13 +480,21 @@ impl Hypervisor for Qemu {
                 State::Ended(Ended::ShutDown) => RunState::ShutDown,
                 State::Ended(Ended::Crashed) => RunState::Crashed,
             };
-            let Record { instance, memory_mib, vcpus, .. } = guest.record;
-            GuestReport { instance, state, memory_mib, vcpus }
+            let Record { instance, memory_mib, vcpus, generation, .. } = guest.record;
+            GuestReport { instance, state, memory_mib, vcpus, generation }
         };
         Ok(self.lock().values().map(report).collect())
     }
 
     fn consoles(&self) -> Option<&dyn Consoles> {
+        Some(self)
+    }
+
+    fn moves(&self) -> Option<&dyn Moves> {
+        Some(self)
+    }
+
+    fn mirrors(&self) -> Option<&dyn Mirrors> {
         Some(self)
     }
 }

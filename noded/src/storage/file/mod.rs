@@ -1,5 +1,6 @@
 //! Storage in plain files: a sparse raw file a disk, a directory an export.
 
+mod checksums;
 mod disks;
 mod exports;
 

@@ -1,7 +1,12 @@
 //! Right and wrong certificates on both sides.
+use muster_core::names::NodeName;
 use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair, SanType};
 
 use super::*;
+
+fn node2() -> NodeName {
+    NodeName::parse("node2").unwrap()
+}
 
 #[tokio::test]
 async fn the_right_certificate_is_served() {
@@ -180,6 +185,66 @@ fn a_request_decides_nothing_but_the_key() {
     let other = KeyPair::generate_for(&rcgen::PKCS_ED25519).unwrap();
     let csr = greedy.serialize_request(&other).unwrap().der().to_vec();
     assert!(matches!(ca.sign(&csr, &identity, start, LEAF_LIFETIME), Err(PkiError::RequestKeyType)));
+}
+
+#[test]
+fn a_data_certificate_says_what_the_ca_decides() {
+    let ca = Ca::create(CLUSTER, now()).unwrap();
+    let mut greedy = CertificateParams::new(["node3".to_owned(), "muster-master".to_owned()]).unwrap();
+    greedy.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let admin = Identity::client(CLUSTER, NODE, ClientRole::Admin).to_string();
+    greedy.subject_alt_names.push(SanType::URI(admin.as_str().try_into().unwrap()));
+    let key = KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256).unwrap();
+    let csr = greedy.serialize_request(&key).unwrap().der().to_vec();
+    let key = PrivateKeyPem::new(key.serialize_pem());
+
+    let addresses =
+        ["192.0.2.2", "2001:db8::2", "::ffff:192.0.2.2", "192.0.2.2"].map(|ip| ip.parse().unwrap());
+    let start = now();
+    let signed = ca.sign_data(&csr, &node2(), &addresses, start, LEAF_LIFETIME).unwrap();
+    let (_, parsed) = x509_parser::parse_x509_certificate(&signed.der).unwrap();
+    assert_eq!(parsed.subject().to_string(), "CN=node2");
+    let names: Vec<String> = parsed
+        .subject_alternative_name()
+        .unwrap()
+        .unwrap()
+        .value
+        .general_names
+        .iter()
+        .map(|name| name.to_string())
+        .collect();
+    assert_eq!(names.len(), 3, "{names:?}");
+    assert_eq!(names[0], "DNSName(node2)");
+    let usage = parsed.key_usage().unwrap().unwrap().value;
+    assert!(usage.digital_signature() && usage.key_encipherment() && !usage.key_cert_sign());
+    let usage = parsed.extended_key_usage().unwrap().unwrap().value;
+    assert!(usage.client_auth && usage.server_auth && !usage.any);
+    assert!(!parsed.is_ca());
+    assert_eq!(signed.validity, ca.sign(&csr, &operator(), start, LEAF_LIFETIME).unwrap().validity);
+    assert_eq!(Validity::of_pem(&signed.pem).unwrap(), Validity::of(&signed.der).unwrap());
+
+    assert_eq!(Identity::from_certificate(&signed.der), Err(IdentityError::NotUri));
+    let own = TlsState::new(&ca.certificate_pem(), &signed.pem, &key);
+    assert!(matches!(own, Err(TlsError::Identity(IdentityError::NotUri))), "{own:?}");
+    check_data_certificate(&signed.pem, &key, &node2()).unwrap();
+    let other = check_data_certificate(&signed.pem, &key, &NodeName::parse("node3").unwrap());
+    assert!(matches!(other, Err(TlsError::DataName { .. })), "{other:?}");
+    let (strange, _) = new_key_and_csr("node2").unwrap();
+    let unfit = check_data_certificate(&signed.pem, &strange, &node2());
+    assert!(matches!(unfit, Err(TlsError::Key(_))), "{unfit:?}");
+}
+
+#[test]
+fn a_data_certificate_has_its_nodes_whole_name_and_never_the_masters() {
+    let ca = Ca::create(CLUSTER, now()).unwrap();
+    let (_, csr) = new_key_and_csr("a host").unwrap();
+    let long = NodeName::parse(&format!("{}.example", "x".repeat(200))).unwrap();
+    let signed = ca.sign_data(&csr, &long, &[], now(), LEAF_LIFETIME).unwrap();
+    let (_, parsed) = x509_parser::parse_x509_certificate(&signed.der).unwrap();
+    assert_eq!(parsed.subject().to_string(), format!("CN={long}"));
+    let master = NodeName::parse(MASTER_DNS_NAME).unwrap();
+    let refused = ca.sign_data(&csr, &master, &[], now(), LEAF_LIFETIME);
+    assert!(matches!(refused, Err(PkiError::ReservedName)), "{refused:?}");
 }
 
 #[test]

@@ -275,7 +275,12 @@ impl SimNode {
             | NodeCall::OsRename { .. }
             | NodeCall::ExportStage { .. }
             | NodeCall::ExportPublish { .. }
-            | NodeCall::ExportRemove { .. } => false,
+            | NodeCall::ExportRemove { .. }
+            | NodeCall::ExportCheck { .. }
+            | NodeCall::GuestResume { .. }
+            | NodeCall::DisksSnapshot { .. }
+            | NodeCall::Mirror(_)
+            | NodeCall::Migration(_) => false,
         };
         if is_left_out { CallAnswer::Done(Default::default()) } else { self.holdings.apply(call) }
     }

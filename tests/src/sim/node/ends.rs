@@ -82,7 +82,12 @@ impl SimNode {
                 | NodeCall::GuestStop { .. }
                 | NodeCall::GuestReboot { .. }
                 | NodeCall::OsCreate { .. }
-                | NodeCall::OsRename { .. },
+                | NodeCall::OsRename { .. }
+                | NodeCall::GuestResume { .. }
+                | NodeCall::DisksSnapshot { .. }
+                | NodeCall::ExportCheck { .. }
+                | NodeCall::Mirror(_)
+                | NodeCall::Migration(_),
                 fate,
             ) => {
                 *fate = *context.random.pick(&[Fate::Works, Fate::FailsBefore, Fate::FailsAfter]);

@@ -1,5 +1,7 @@
 //! What the engine asks of nodes and of the master itself: plain values, carried out elsewhere.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
@@ -9,86 +11,11 @@ use crate::{
     names::{InstanceName, NodeName, OsName},
 };
 
-/// A call that a node carries out; each may come twice and then gives the same answer.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case", tag = "call")]
-pub enum NodeCall {
-    /// Makes a sparse raw file.
-    DiskCreate {
-        /// Names the file.
-        disk: Uuid,
-        /// Size in MiB.
-        size_mib: u64,
-    },
-    /// Removes a disk's file.
-    DiskRemove {
-        /// Names the file.
-        disk: Uuid,
-    },
-    /// Starts a guest.
-    GuestStart {
-        /// All that the hypervisor must know.
-        guest: Guest,
-        /// `--force`.
-        force: bool,
-    },
-    /// Stops a guest.
-    GuestStop {
-        /// The instance.
-        instance: Uuid,
-        /// Its label.
-        name: InstanceName,
-        /// Limit of a clean shutdown in milliseconds, then it is forced.
-        timeout_ms: u64,
-    },
-    /// Makes a guest go through its firmware again; one that is down is not started.
-    GuestReboot {
-        /// The instance.
-        instance: Uuid,
-        /// Its label.
-        name: InstanceName,
-        /// Limit of a clean shutdown in milliseconds, then the guest is reset; 0 resets it at once.
-        timeout_ms: u64,
-    },
-    /// Installs an OS definition on a guest's disks; the guest is down.
-    OsCreate {
-        /// The guest, with its disks and OS.
-        guest: Guest,
-        /// The disks hold an older system.
-        reinstall: bool,
-    },
-    /// Tells an OS definition that its instance has another name; the guest is down.
-    OsRename {
-        /// The guest, with its new name.
-        guest: Guest,
-        /// The old name.
-        old_name: InstanceName,
-    },
-    /// Gives a disk's file another size; nothing uses it, and what is cut off holds no data.
-    DiskResize {
-        /// Names the file.
-        disk: Uuid,
-        /// The size afterwards, in MiB.
-        size_mib: u64,
-    },
-    /// Makes an export's staging directory.
-    ExportStage {
-        /// Names the directory.
-        export: Uuid,
-    },
-    /// Writes the manifest and renames the staged export into place.
-    ExportPublish {
-        /// Names the directory.
-        export: Uuid,
-        /// JSON text.
-        manifest: String,
-    },
-    /// Removes an export, staged or published.
-    ExportRemove {
-        /// Names the directory.
-        export: Uuid,
-    },
-}
+mod mirror;
+mod node;
+
+pub use mirror::{MigrationCall, MirrorCall, MirrorLink, MirrorStatus, Sync};
+pub use node::NodeCall;
 
 /// A guest as the hypervisor sees it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -112,6 +39,9 @@ pub struct Guest {
     /// How it is run.
     #[serde(default)]
     pub hypervisor: HypervisorParams,
+    /// Grows each time that the instance changes its primary: of two guests of one instance the lower one is of the past.
+    #[serde(default)]
+    pub generation: u64,
 }
 
 /// Where an image is read or written.
@@ -160,6 +90,9 @@ pub enum MasterCall {
         node: NodeName,
         /// Its uuid.
         uuid: Uuid,
+        /// Its addresses, for its data certificate.
+        #[serde(default)]
+        addresses: Vec<std::net::IpAddr>,
     },
     /// The local node leaves (undo of the above, and destroy).
     LocalNodeLeave,
@@ -169,6 +102,9 @@ pub enum MasterCall {
         node: NodeName,
         /// The uuid that it gets.
         uuid: Uuid,
+        /// The addresses that it gets, for its data certificate.
+        #[serde(default)]
+        addresses: Vec<std::net::IpAddr>,
     },
     /// Takes a signature back: the node is pending again, without a certificate.
     PendingWithdraw {
@@ -195,6 +131,15 @@ pub enum MasterCall {
         role: crate::model::ClientRole,
         /// PKCS#10, DER, hexadecimal.
         csr_hex: String,
+    },
+    /// Runs the site's command that makes sure that a node is off, as `COMMAND NODE ADDRESS`.
+    Fence {
+        /// The node.
+        node: NodeName,
+        /// Its address.
+        address: std::net::IpAddr,
+        /// The program, an absolute path.
+        command: String,
     },
     /// Asks a removed node to forget the cluster.
     NodeLeave {
@@ -229,7 +174,14 @@ pub struct Output {
     /// The new certificate's fingerprint.
     pub fingerprint: Option<Fingerprint>,
     /// Certificates for the job's result, PEM by name.
-    pub result: std::collections::BTreeMap<String, String>,
+    #[serde(default)]
+    pub result: BTreeMap<String, String>,
+    /// Where copies, or a guest, are awaited: TCP ports by the copy's or the instance's uuid.
+    #[serde(default)]
+    pub ports: BTreeMap<Uuid, u16>,
+    /// What mirrors do, by the copy's uuid.
+    #[serde(default)]
+    pub mirrors: BTreeMap<Uuid, MirrorStatus>,
 }
 
 /// How a call ended.
@@ -258,6 +210,14 @@ pub struct Cleanup {
 }
 
 impl Call {
+    /// Fills in what only an earlier step's output knows.
+    pub fn fill(&mut self, outputs: &[Output]) {
+        match self {
+            Call::Node(_, call) => call.fill(outputs),
+            Call::Master(_) => {}
+        }
+    }
+
     /// The call in a few words, for logs and progress.
     pub fn text(&self) -> String {
         match self {
@@ -269,18 +229,7 @@ impl Call {
     /// The disk file, export or guest that a node's call is about.
     pub fn file(&self) -> Option<Uuid> {
         match self {
-            Call::Node(_, call) => match call {
-                NodeCall::DiskCreate { disk, .. } | NodeCall::DiskRemove { disk } => Some(*disk),
-                NodeCall::GuestStart { guest, .. } => Some(guest.uuid),
-                NodeCall::GuestStop { instance, .. } | NodeCall::GuestReboot { instance, .. } => {
-                    Some(*instance)
-                }
-                NodeCall::OsCreate { guest, .. } | NodeCall::OsRename { guest, .. } => Some(guest.uuid),
-                NodeCall::DiskResize { disk, .. } => Some(*disk),
-                NodeCall::ExportStage { export }
-                | NodeCall::ExportPublish { export, .. }
-                | NodeCall::ExportRemove { export } => Some(*export),
-            },
+            Call::Node(_, call) => call.object(),
             Call::Master(_) => None,
         }
     }
@@ -323,36 +272,13 @@ impl Call {
                 | MasterCall::PendingDeliver { node, .. }
                 | MasterCall::CertificateRenew { node }
                 | MasterCall::NodeLeave { node, .. } => Some(node),
-                MasterCall::CaCreate { .. }
+                // The node is off, or will be: nothing is asked of it.
+                MasterCall::Fence { .. }
+                | MasterCall::CaCreate { .. }
                 | MasterCall::CaRemove
                 | MasterCall::LocalNodeLeave
                 | MasterCall::ClientSign { .. } => None,
             },
-        }
-    }
-}
-
-impl NodeCall {
-    fn text(&self) -> String {
-        match self {
-            NodeCall::DiskCreate { disk, size_mib } => format!("create disk {disk} of {size_mib} MiB"),
-            NodeCall::DiskRemove { disk } => format!("remove disk {disk}"),
-            NodeCall::GuestStart { guest, .. } => format!("start {}", guest.name),
-            NodeCall::GuestStop { name, .. } => format!("stop {name}"),
-            NodeCall::GuestReboot { name, .. } => format!("reboot {name}"),
-            NodeCall::OsCreate { guest, reinstall: false } => {
-                format!("install {} on {}", guest.os, guest.name)
-            }
-            NodeCall::OsCreate { guest, reinstall: true } => {
-                format!("install {} again on {}", guest.os, guest.name)
-            }
-            NodeCall::OsRename { guest, old_name } => {
-                format!("rename {old_name} to {} on its disks", guest.name)
-            }
-            NodeCall::DiskResize { disk, size_mib } => format!("resize disk {disk} to {size_mib} MiB"),
-            NodeCall::ExportStage { export } => format!("prepare export {export}"),
-            NodeCall::ExportPublish { export, .. } => format!("publish export {export}"),
-            NodeCall::ExportRemove { export } => format!("remove export {export}"),
         }
     }
 }
@@ -373,6 +299,7 @@ impl MasterCall {
                 format!("wait for {node} to serve with its certificate")
             }
             MasterCall::CertificateRenew { node } => format!("renew certificate of {node}"),
+            MasterCall::Fence { node, .. } => format!("fence {node}"),
             MasterCall::ClientSign { .. } => "sign client certificate".to_owned(),
             MasterCall::NodeLeave { node, .. } => format!("make {node} forget the cluster"),
         }

@@ -1,0 +1,162 @@
+//! What hooks an operation would run if it were submitted now: the same check, node sets and environment as a job's, with
+//! examples in the place of what is drawn at submission.
+
+use std::collections::BTreeSet;
+
+use uuid::Uuid;
+
+use crate::{
+    calls::Call,
+    model::Cluster,
+    names::NodeName,
+    ops::{FRESH_UUIDS, Fresh, Given, JobFacts, Op, PendingNode, Prepared, Refusal},
+};
+
+/// Stands for `JOB_ID`.
+pub const JOB_ID_PLACEHOLDER: &str = "<the job's number>";
+/// Stands for every other value that is drawn at submission.
+pub const DRAWN_PLACEHOLDER: &str = "<drawn at submission>";
+
+/// An operation and what a submission would add to it.
+#[derive(Debug, Clone, Copy)]
+pub struct Question<'a> {
+    /// The operation.
+    pub op: &'a Op,
+    /// The configuration, where there is one.
+    pub cluster: Option<&'a Cluster>,
+    /// The cluster that an init would make.
+    pub new_cluster: Option<&'a Cluster>,
+    /// The host that a node add names, where it is pending.
+    pub pending: Option<&'a PendingNode>,
+    /// The node whose master daemon would execute the job.
+    pub local: &'a NodeName,
+    /// Undos of ended jobs that could not be carried out.
+    pub undone: &'a [Call],
+    /// Who asks.
+    pub user: &'a str,
+    /// Why.
+    pub reason: &'a str,
+    /// Checks and pre scripts only.
+    pub dry_run: bool,
+    /// Wall clock, ms since 1970.
+    pub now_ms: u64,
+}
+
+/// What a job would have prepared.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Explained {
+    /// Node sets and environment; the plan is one of example values.
+    pub prepared: Prepared,
+    /// Variables, without prefix, whose value is a placeholder.
+    pub placeholders: BTreeSet<String>,
+}
+
+/// The configuration that an operation is checked against: that of the cluster, or the one that an init would make.
+///
+/// # Errors
+/// When there is none, or one too many.
+pub fn cluster_for<'a>(
+    cluster: Option<&'a Cluster>,
+    new_cluster: Option<&'a Cluster>,
+) -> Result<&'a Cluster, Refusal> {
+    match (cluster, new_cluster) {
+        (Some(cluster), None) => Ok(cluster),
+        (None, Some(new)) => Ok(new),
+        (Some(cluster), Some(_)) => {
+            Err(Refusal(format!("this host is the master of cluster {} already", cluster.name)))
+        }
+        (None, None) => Err(Refusal("there is no cluster here: run `gnt-cluster init`".to_owned())),
+    }
+}
+
+/// Prepares an operation twice, with different examples of what is drawn: a variable that differs depends on the drawing.
+///
+/// # Errors
+/// When the operation would be refused.
+pub fn explain(question: Question<'_>) -> Result<Explained, Refusal> {
+    let mut prepared = prepare(question, 0)?;
+    let other = prepare(question, 1)?;
+    let drawn = prepared.env.iter().filter(|(name, value)| other.env.get(name) != Some(value));
+    let placeholders: BTreeSet<String> = drawn.map(|(name, _)| name.to_owned()).collect();
+    for name in &placeholders {
+        let text = if name == "JOB_ID" { JOB_ID_PLACEHOLDER } else { DRAWN_PLACEHOLDER };
+        prepared.env = prepared.env.set(name, text);
+    }
+    Ok(Explained { prepared, placeholders })
+}
+
+fn prepare(question: Question<'_>, drawing: u8) -> Result<Prepared, Refusal> {
+    let cluster = cluster_for(question.cluster, question.new_cluster)?;
+    let base = u128::MAX - u128::from(drawing) * 0xffff;
+    let fresh = Fresh {
+        uuids: (0..FRESH_UUIDS)
+            .scan(base, |next, _| Some(Uuid::from_u128(std::mem::replace(next, *next - 1))))
+            .collect(),
+        // Drawn addresses begin otherwise, so that no instance has these.
+        mac: format!("00:00:00:00:00:{drawing:02x}"),
+        pending: question.pending.cloned(),
+        new_cluster: question.new_cluster.cloned().map(Box::new),
+        now_ms: question.now_ms.saturating_add(u64::from(drawing)),
+        repair: None,
+    };
+    let given = Given { cluster, fresh: &fresh, local: question.local, undone: question.undone };
+    let (user, reason, dry_run) = (question.user, question.reason, question.dry_run);
+    question.op.prepare(given, &JobFacts { id: 1 + u64::from(drawing), user, reason, dry_run })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ops::{all_examples, examples};
+
+    fn question<'a>(op: &'a Op, cluster: &'a Cluster, fresh: &'a Fresh, local: &'a NodeName) -> Question<'a> {
+        let new_cluster = fresh.new_cluster.as_deref();
+        Question {
+            op,
+            cluster: Some(cluster).filter(|_| new_cluster.is_none()),
+            new_cluster,
+            pending: fresh.pending.as_ref(),
+            local,
+            undone: &[],
+            user: "root",
+            reason: "because",
+            dry_run: false,
+            now_ms: 5,
+        }
+    }
+
+    #[test]
+    fn e4_an_explanation_is_what_a_job_gets_but_for_what_is_drawn() {
+        for (cluster, fresh, op) in all_examples().into_iter().filter(|(_, _, op)| op.row().hooks.is_some()) {
+            let local =
+                if let Op::MasterFailover(failover) = &op { &failover.new_master } else { &cluster.master };
+            let explained = explain(question(&op, &cluster, &fresh, local)).unwrap();
+            let given = Given { cluster: &cluster, fresh: &fresh, local, undone: &[] };
+            let job = JobFacts { id: 17, user: "root", reason: "because", dry_run: false };
+            let right = op.prepare(given, &job).unwrap();
+            assert_eq!(explained.prepared.nodes, right.nodes, "{op:?}");
+            assert_eq!(explained.prepared.master_post, right.master_post);
+            let names: Vec<&str> = explained.placeholders.iter().map(String::as_str).collect();
+            assert_eq!(names, ["JOB_ID"], "{op:?}");
+            let with_id = explained.prepared.env.clone().set("JOB_ID", "17");
+            assert_eq!(with_id, right.env, "{op:?}");
+            assert_eq!(explained.prepared.env.get("JOB_ID"), Some(JOB_ID_PLACEHOLDER));
+        }
+    }
+
+    #[test]
+    fn a_refusal_is_that_of_the_operation() {
+        let (cluster, fresh) = (examples::cluster(), examples::fresh());
+        let op = Op::InstanceStart(crate::ops::InstanceStart {
+            instance: examples::instance_name("web9"),
+            force: false,
+        });
+        let refusal = explain(question(&op, &cluster, &fresh, &cluster.master)).unwrap_err();
+        assert_eq!(refusal.0, "there is no instance web9; the nearest name is web1");
+        let none = Question { cluster: None, ..question(&op, &cluster, &fresh, &cluster.master) };
+        assert!(explain(none).unwrap_err().0.contains("there is no cluster here"));
+        let both =
+            Question { new_cluster: Some(&cluster), ..question(&op, &cluster, &fresh, &cluster.master) };
+        assert!(explain(both).unwrap_err().0.contains("master of cluster dev already"));
+    }
+}

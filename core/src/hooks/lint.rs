@@ -1,0 +1,374 @@
+//! What will surprise in a hook directory, found without running anything. Pure: whoever reads the files hands in what was
+//! seen of them (`gnt-hooks lint` does, on one host; a set that is to be distributed can be checked in the same way).
+
+mod first_line;
+mod python;
+mod shell;
+mod variables;
+
+use super::{
+    KILL_DEFAULT_MS, Phase, SkipReason, TIMEOUT_MAX_DEFAULT_MS, is_good_byte, script_limits, skipped_by_name,
+};
+use crate::{
+    ops::unused_directory_nearest,
+    reference::{OperationHooks, Reference},
+};
+
+pub use first_line::Interpreter;
+
+/// What is looked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Rule {
+    /// The name has a character for which it is skipped.
+    BadName,
+    /// It may not be executed.
+    NotExecutable,
+    /// It lies on a filesystem that is mounted noexec.
+    NoExecMount,
+    /// A carriage return after `#!`.
+    CarriageReturn,
+    /// No interpreter is named, or the one that is named is not there.
+    NoInterpreter,
+    /// No operation uses the directory.
+    UnusedDirectory,
+    /// It reads a variable that the operation does not set.
+    UnknownVariable,
+    /// It ends where a variable is absent that may be absent.
+    MaybeUnset,
+    /// A directory, a socket, a device, a fifo.
+    NotAFile,
+    /// A link to nothing.
+    DanglingLink,
+    /// A link to a place outside of the hooks directory.
+    LinkOutside,
+    /// Others can write it.
+    Writable,
+    /// It belongs to neither root nor the daemon's user.
+    Owner,
+    /// A time limit that is ignored.
+    TimeLimit,
+    /// It could not be read.
+    Unreadable,
+}
+
+impl Rule {
+    /// All rules.
+    pub const ALL: [Rule; 15] = [
+        Rule::BadName,
+        Rule::NotExecutable,
+        Rule::NoExecMount,
+        Rule::CarriageReturn,
+        Rule::NoInterpreter,
+        Rule::UnusedDirectory,
+        Rule::UnknownVariable,
+        Rule::MaybeUnset,
+        Rule::NotAFile,
+        Rule::DanglingLink,
+        Rule::LinkOutside,
+        Rule::Writable,
+        Rule::Owner,
+        Rule::TimeLimit,
+        Rule::Unreadable,
+    ];
+
+    /// Its stable name.
+    pub fn code(self) -> &'static str {
+        match self {
+            Rule::BadName => "bad-name",
+            Rule::NotExecutable => "not-executable",
+            Rule::NoExecMount => "no-exec-mount",
+            Rule::CarriageReturn => "carriage-return",
+            Rule::NoInterpreter => "no-interpreter",
+            Rule::UnusedDirectory => "unused-directory",
+            Rule::UnknownVariable => "unknown-variable",
+            Rule::MaybeUnset => "maybe-unset",
+            Rule::NotAFile => "not-a-file",
+            Rule::DanglingLink => "dangling-link",
+            Rule::LinkOutside => "link-outside",
+            Rule::Writable => "writable",
+            Rule::Owner => "owner",
+            Rule::TimeLimit => "time-limit",
+            Rule::Unreadable => "unreadable",
+        }
+    }
+}
+
+/// Something that will surprise.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finding {
+    /// What was looked for.
+    pub rule: Rule,
+    /// The line, where it is in one.
+    pub line: Option<u32>,
+    /// What will happen that is not expected.
+    pub surprise: String,
+    /// What would be right.
+    pub right: String,
+}
+
+impl Finding {
+    /// A finding that is not in a line.
+    pub fn new(rule: Rule, surprise: impl Into<String>, right: impl Into<String>) -> Self {
+        Finding { rule, line: None, surprise: surprise.into(), right: right.into() }
+    }
+
+    fn at(self, line: u32) -> Self {
+        Finding { line: Some(line), ..self }
+    }
+}
+
+/// Who may change a file or directory.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Access {
+    /// Group or others can write it, or the directory in which a link's target lies.
+    pub writable: bool,
+    /// Its owner, where that is neither root nor the daemon's user.
+    pub foreign_owner: Option<u32>,
+}
+
+/// A regular file, links followed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct File {
+    /// It has an execute bit.
+    pub executable: bool,
+    /// Its filesystem is mounted noexec.
+    pub no_exec_mount: bool,
+    /// Who may change it.
+    pub access: Access,
+    /// What it holds; `None` where it is too large to look at.
+    pub content: Option<Vec<u8>>,
+}
+
+/// What an entry is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Kind {
+    /// A regular file, or a link to one.
+    File(File),
+    /// A directory, or a link to one.
+    Directory,
+    /// A link to nothing; where it leads.
+    Dangling(String),
+    /// A socket, device or fifo.
+    Special,
+    /// It could not be looked at; why.
+    Unreadable(String),
+}
+
+/// An entry of a hook directory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    /// Its name.
+    pub name: Vec<u8>,
+    /// What it is.
+    pub kind: Kind,
+    /// Where it leads, if it is a link to a place outside of the hooks directory.
+    pub leads_outside: Option<String>,
+}
+
+/// Whether an interpreter is there and can be executed.
+pub type IsThere<'a> = &'a dyn Fn(Interpreter<'_>) -> bool;
+
+/// Checks hook directories of interface version 1.
+#[derive(Debug, Clone, Default)]
+pub struct Linter {
+    reference: Reference,
+}
+
+/// The directory that an entry is in.
+struct Place<'a> {
+    reference: &'a Reference,
+    operation: &'a OperationHooks,
+    phase: Phase,
+}
+
+impl Place<'_> {
+    /// What follows when the script ends early or can't be executed.
+    fn consequence(&self) -> &'static str {
+        match self.phase {
+            Phase::Pre => "which denies the operation",
+            Phase::Post => "which is a warning in the job's log, and the rest of it is not done",
+        }
+    }
+}
+
+impl Linter {
+    /// Reads the operations table.
+    pub fn new() -> Self {
+        Linter::default()
+    }
+
+    /// Whether an operation uses the directory.
+    pub fn is_used(&self, directory: &str) -> bool {
+        self.reference.of_directory(directory).is_some()
+    }
+
+    /// A directory beside the hook directories. One whose name is like nothing that is used holds what scripts need.
+    pub fn directory(&self, name: &str) -> Option<Finding> {
+        if self.is_used(name) {
+            return None;
+        }
+        let without_phase = name.trim_end_matches(".d");
+        let operation = self.reference.operations.iter().find(|operation| operation.prefix == without_phase);
+        let both = operation.map(|operation| {
+            [Phase::Pre, Phase::Post].map(|phase| phase.directory(operation.prefix)).join(" or ")
+        });
+        let nearest = both.or_else(|| unused_directory_nearest(name));
+        if nearest.is_none() && !name.ends_with(".d") {
+            return None;
+        }
+        let right = nearest.map_or_else(
+            || {
+                "a name of the hook reference, such as instance-add-pre.d; gnt-hooks init makes them all"
+                    .to_owned()
+            },
+            |nearest| format!("probably {nearest}"),
+        );
+        Some(Finding::new(
+            Rule::UnusedDirectory,
+            "no operation uses this directory: nothing in it is ever run",
+            right,
+        ))
+    }
+
+    /// Who may change a hook directory.
+    pub fn directory_access(access: Access) -> Vec<Finding> {
+        access_findings(access, "whoever can write the directory", "chmod go-w", "decides what is run")
+    }
+
+    /// An entry of a directory that an operation uses; nothing for other directories.
+    pub fn entry(&self, directory: &str, entry: &Entry, is_there: IsThere<'_>) -> Vec<Finding> {
+        let Some((operation, phase)) = self.reference.of_directory(directory) else { return Vec::new() };
+        let place = Place { reference: &self.reference, operation, phase };
+        if skipped_by_name(&entry.name) == Some(SkipReason::Disabled) {
+            return Vec::new();
+        }
+        let mut found = match &entry.kind {
+            Kind::File(file) => place.file(&entry.name, file, is_there),
+            Kind::Directory => vec![Finding::new(
+                Rule::NotAFile,
+                "a directory is skipped, and so is what is in it",
+                "scripts lie in the hook directory itself",
+            )],
+            Kind::Special => vec![Finding::new(
+                Rule::NotAFile,
+                "it is no regular file and is skipped",
+                "a regular file, or a link to one",
+            )],
+            Kind::Dangling(target) => vec![Finding::new(
+                Rule::DanglingLink,
+                format!("it is a link to {target}, which is not there, and is skipped: nothing is run"),
+                "make what it leads to, or remove the link",
+            )],
+            Kind::Unreadable(why) => vec![Finding::new(
+                Rule::Unreadable,
+                format!("it could not be looked at: {why}"),
+                "let root read it",
+            )],
+        };
+        if let Some(target) = &entry.leads_outside {
+            found.push(Finding::new(
+                Rule::LinkOutside,
+                format!("it leads out of the hooks directory, to {target}: what is run is kept elsewhere"),
+                "keep the file in the hooks directory and link to it there",
+            ));
+        }
+        found
+    }
+}
+
+fn access_findings(access: Access, who: &str, command: &str, what: &str) -> Vec<Finding> {
+    let mut found = Vec::new();
+    if access.writable {
+        let surprise = format!("{who} {what}, and others than root and the daemon's user can");
+        found.push(Finding::new(Rule::Writable, surprise, command));
+    }
+    if let Some(owner) = access.foreign_owner {
+        let surprise = format!(
+            "it belongs to user {owner}, who thereby {what}: that is neither root nor the daemon's user"
+        );
+        found.push(Finding::new(Rule::Owner, surprise, "chown root"));
+    }
+    found
+}
+
+/// Endings that names of scripts have elsewhere.
+const SCRIPT_ENDINGS: [&[u8]; 7] = [b".sh", b".bash", b".py", b".pl", b".rb", b".ksh", b".exe"];
+
+/// A name without what is wrong with it.
+fn right_name(name: &[u8]) -> String {
+    let ending = SCRIPT_ENDINGS.iter().find(|ending| name.ends_with(ending) && name.len() > ending.len());
+    let stem = ending.map_or(name, |ending| &name[..name.len() - ending.len()]);
+    let right: String =
+        stem.iter().map(|byte| if is_good_byte(*byte) { char::from(*byte) } else { '-' }).collect();
+    let trimmed = right.trim_matches('-');
+    if trimmed.is_empty() { "10-script".to_owned() } else { trimmed.to_owned() }
+}
+
+impl Place<'_> {
+    fn file(&self, name: &[u8], file: &File, is_there: IsThere<'_>) -> Vec<Finding> {
+        let content = file.content.as_deref();
+        let is_program =
+            content.is_some_and(|bytes| bytes.starts_with(b"#!") || bytes.starts_with(b"\x7fELF"));
+        let mut found = Vec::new();
+        if skipped_by_name(name) == Some(SkipReason::BadName) {
+            let is_meant =
+                file.executable || is_program || SCRIPT_ENDINGS.iter().any(|end| name.ends_with(end));
+            if !is_meant {
+                // A README, notes: nobody expects them to run.
+                return found;
+            }
+            let right = right_name(name);
+            found.push(Finding::new(
+                Rule::BadName,
+                "it is skipped for its name, which may have letters, digits, _ and - only",
+                format!("{right}, or {right}.disabled if it is not to run"),
+            ));
+        }
+        if !file.executable {
+            if name == b"README" && !is_program {
+                return found;
+            }
+            let surprise = "it is skipped, as it has no execute bit";
+            found.push(Finding::new(Rule::NotExecutable, surprise, "chmod +x"));
+        } else if file.no_exec_mount {
+            found.push(Finding::new(
+                Rule::NoExecMount,
+                "it is skipped, as its filesystem is mounted noexec",
+                "mount it without noexec, or put the script elsewhere",
+            ));
+        }
+        found.extend(access_findings(file.access, "whoever can write it", "chmod go-w", self.decides()));
+        if let Some(content) = content {
+            found.extend(self.content(content, is_there));
+        }
+        found
+    }
+
+    fn decides(&self) -> &'static str {
+        match self.phase {
+            Phase::Pre => "decides which operations go ahead",
+            Phase::Post => "decides what is run as the daemon's user",
+        }
+    }
+
+    fn content(&self, content: &[u8], is_there: IsThere<'_>) -> Vec<Finding> {
+        if content.starts_with(b"\x7fELF") {
+            return Vec::new();
+        }
+        let (mut found, program) = first_line::check(content, self.consequence(), is_there);
+        for note in script_limits(content, TIMEOUT_MAX_DEFAULT_MS).notes {
+            found.push(Finding::new(
+                Rule::TimeLimit,
+                format!("{note}; the limit stays {} s or what another line says", KILL_DEFAULT_MS / 1000),
+                "for example # HOOK_KILL_TIMEOUT = 2 minutes",
+            ));
+        }
+        if let Some(program) = program {
+            found.extend(variables::check(self, content, &program));
+        }
+        found
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,211 @@
+//! `gnt-hooks explain`: what hook scripts an operation would run now. Checked against the configuration as it is, made with
+//! the engine's own functions, and shown with what each node says of its directory. No job, no lock, no change.
+
+use std::collections::BTreeMap;
+
+use muster_core::{
+    calls::Call,
+    explain::{Explained, Question, cluster_for, explain as explained},
+    hooks::{Env, HookPolicy, Phase, SCRIPT_PATH, VARIABLE_PREFIX},
+    model::Cluster,
+    names::NodeName,
+    ops::{Op, Refusal},
+};
+use muster_proto::{
+    convert::{
+        fields,
+        operation::{Submit, submit},
+    },
+    transport::Peer,
+    v1,
+};
+use tonic::Status;
+
+use super::{caller, query::node_hooks};
+use crate::{master::Master, shell::wall_ms};
+
+/// Answers from the present configuration, and asks each node of the operation's sets once, side by side.
+pub(super) async fn explain(
+    master: &Master,
+    peer: &Peer,
+    request: v1::ExplainRequest,
+) -> Result<v1::ExplainResponse, Status> {
+    master.in_office()?;
+    let new_master = request.new_master.map(|name| fields::node("new_master", &name)).transpose()?;
+    let local = new_master.clone().unwrap_or_else(|| master.config.name.clone());
+    let (operation, reason, dry_run) = (request.operation, request.reason, request.dry_run);
+    // Read as a submission is, so that what would be refused there is refused here in the same words.
+    let submission = v1::SubmitRequest { operation, reason, dry_run, ..v1::SubmitRequest::default() };
+    let Submit { op, reason, dry_run, .. } = submit(submission, &local)?;
+    if new_master.is_some() && !matches!(op, Op::MasterFailover(_)) {
+        return Err(Status::invalid_argument("only a master failover has a new master"));
+    }
+    let row = op.row();
+    let mut answer = v1::ExplainResponse {
+        op_id: row.op_id.to_owned(),
+        target: op.target(),
+        path: SCRIPT_PATH.to_owned(),
+        ..v1::ExplainResponse::default()
+    };
+    let Some(hooks) = row.hooks else { return Ok(answer) };
+    let committed = master.view().cluster();
+    let new_cluster = master.new_cluster(&op)?;
+    let pending = if let Op::NodeAdd(add) = &op { master.pending_node(&add.name) } else { None };
+    let undone = undone(master);
+    let question = Question {
+        op: &op,
+        cluster: committed.as_deref(),
+        new_cluster: new_cluster.as_deref(),
+        pending: pending.as_ref(),
+        local: &local,
+        undone: &undone,
+        user: &caller::user(peer, |uuid| master.client_name(uuid)),
+        reason: &reason,
+        dry_run,
+        now_ms: wall_ms(),
+    };
+    let cluster = cluster_for(question.cluster, question.new_cluster).map_err(refused)?;
+    candidate_only(&op, cluster).map_err(refused)?;
+    let found = explained(question).map_err(refused)?;
+    let listings = listings(master, cluster, &found).await;
+    answer.prefix = Some(hooks.prefix.to_owned());
+    answer.placeholders = found.placeholders.iter().map(|name| format!("{VARIABLE_PREFIX}{name}")).collect();
+    answer.phases =
+        [Phase::Pre, Phase::Post].map(|phase| explained_phase(phase, hooks.prefix, &found, &listings)).into();
+    Ok(answer)
+}
+
+fn refused(why: Refusal) -> Status {
+    Status::failed_precondition(format!("refused: {why}"))
+}
+
+/// The old master gives the office to a candidate alone, whatever the operation's own check says.
+fn candidate_only(op: &Op, cluster: &Cluster) -> Result<(), Refusal> {
+    let Op::MasterFailover(failover) = op else { return Ok(()) };
+    let name = &failover.new_master;
+    match cluster.nodes.get(name) {
+        Some(node) if !node.master_candidate && *name != cluster.master => Err(Refusal(format!(
+            "node {name} is no master candidate; an admin makes it one: gnt-node modify --master-candidate yes {name}"
+        ))),
+        Some(_) | None => Ok(()),
+    }
+}
+
+/// Undos of ended jobs that could not be carried out and were not made good since.
+fn undone(master: &Master) -> Vec<Call> {
+    let jobs = master.view().jobs();
+    let failed = jobs.iter().flat_map(|view| &view.job.failed_undos);
+    failed.filter(|undo| !undo.made_good).map(|undo| undo.call.clone()).collect()
+}
+
+/// What each node of both sets says of its hooks.
+async fn listings(
+    master: &Master,
+    cluster: &Cluster,
+    found: &Explained,
+) -> BTreeMap<NodeName, v1::NodeHooks> {
+    let nodes = &found.prepared.nodes;
+    let mut names: Vec<&NodeName> = nodes.pre.iter().chain(&nodes.post).collect();
+    names.sort();
+    names.dedup();
+    let asked = names.into_iter().map(|name| async move {
+        let hooks = match cluster.nodes.get(name) {
+            Some(node) => node_hooks(master, node).await,
+            None => v1::NodeHooks {
+                node: name.to_string(),
+                not_reached: Some("it is not in the cluster yet, so that it can't be asked".to_owned()),
+                ..v1::NodeHooks::default()
+            },
+        };
+        (name.clone(), hooks)
+    });
+    futures::future::join_all(asked).await.into_iter().collect()
+}
+
+fn explained_phase(
+    phase: Phase,
+    prefix: &str,
+    found: &Explained,
+    listings: &BTreeMap<NodeName, v1::NodeHooks>,
+) -> v1::ExplainedPhase {
+    let prepared = &found.prepared;
+    let set = match phase {
+        Phase::Pre => &prepared.nodes.pre,
+        Phase::Post => &prepared.nodes.post,
+    };
+    let directory = phase.directory(prefix);
+    let env = prepared.env_in(phase);
+    let nodes = set.iter().filter_map(|name| listings.get(name));
+    let nodes = nodes.map(|hooks| explained_node(hooks, &directory, &env, &prepared.policy)).collect();
+    v1::ExplainedPhase { phase: v1::HookPhase::from(phase).into(), directory, nodes }
+}
+
+fn explained_node(
+    hooks: &v1::NodeHooks,
+    directory: &str,
+    env: &Env,
+    policy: &HookPolicy,
+) -> v1::ExplainedNode {
+    let listed = hooks.hooks.clone().unwrap_or_default();
+    let found = listed.directories.into_iter().find(|listed| listed.name == directory).unwrap_or_default();
+    v1::ExplainedNode {
+        node: hooks.node.clone(),
+        not_reached: hooks.not_reached.clone(),
+        hooks_dir: listed.hooks_dir,
+        scripts: found.scripts.into_iter().map(|script| explained_script(script, policy)).collect(),
+        skipped: found.skipped,
+        failure: listed.failure.or(found.failure),
+        r#unsafe: found.r#unsafe,
+        env: variables(&env.clone().on_node(&hooks.node, listed.data_dir.as_deref())),
+    }
+}
+
+/// A script under the cluster's own bound of limits.
+fn explained_script(script: v1::HookScript, policy: &HookPolicy) -> v1::ExplainedScript {
+    let bounded = |ms: u64| ms.min(policy.timeout_max_ms);
+    let script = v1::HookScript {
+        warn_timeout_ms: bounded(script.warn_timeout_ms),
+        kill_timeout_ms: bounded(script.kill_timeout_ms),
+        ..script
+    };
+    let env = variables(&Env::new().for_script(script.kill_timeout_ms));
+    v1::ExplainedScript { script: Some(script), env }
+}
+
+fn variables(env: &Env) -> Vec<v1::EnvVariable> {
+    let variable = |(name, value): (&str, &str)| v1::EnvVariable {
+        name: format!("{VARIABLE_PREFIX}{name}"),
+        value: value.to_owned(),
+    };
+    env.iter().map(variable).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn x8_a_limit_is_bounded_by_the_clusters_own() {
+        let policy = HookPolicy { timeout_max_ms: 60_000, ..HookPolicy::default() };
+        let script =
+            v1::HookScript { kill_timeout_ms: 300_000, warn_timeout_ms: 30_000, ..Default::default() };
+        let explained = explained_script(script, &policy);
+        assert_eq!(explained.env, variables(&Env::new().set("HOOK_KILL_TIMEOUT_S", "60")));
+        let script = explained.script.unwrap();
+        assert_eq!((script.kill_timeout_ms, script.warn_timeout_ms), (60_000, 30_000));
+    }
+
+    #[test]
+    fn a_node_that_says_nothing_is_shown_with_what_is_known() {
+        let hooks = v1::NodeHooks {
+            node: "node4".to_owned(),
+            not_reached: Some("connection refused".to_owned()),
+            ..v1::NodeHooks::default()
+        };
+        let env = Env::new().set("MASTER", "node1");
+        let node = explained_node(&hooks, "node-add-post.d", &env, &HookPolicy::default());
+        assert_eq!(node.not_reached.as_deref(), Some("connection refused"));
+        let names: Vec<&str> = node.env.iter().map(|variable| variable.name.as_str()).collect();
+        assert_eq!(names, ["GANETI_HOST_NAME", "GANETI_HOST_TYPE", "GANETI_MASTER"]);
+    }
+}

@@ -1,0 +1,431 @@
+//! Mirrors of guests' disks: begun, watched, ended, and what becomes of their copies.
+//!
+//! One task for each guest looks at its mirrors and after the nodes that serve their copies. A copy whose node is silent is cut
+//! off out of band before anything else is tried: everything else would wait for that node, the guest too.
+
+mod job;
+mod records;
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+    time::Duration,
+};
+
+use futures::future::join_all;
+use muster_core::calls::{MirrorLink, MirrorStatus, Sync};
+use serde_json::json;
+use tokio::{
+    io::AsyncReadExt,
+    net::TcpStream,
+    time::{Instant, MissedTickBehavior, interval, sleep, timeout},
+};
+use uuid::Uuid;
+
+pub(super) use self::records::Records;
+use self::{
+    job::{Job, Names, Peer},
+    records::{Kept, Status},
+};
+use super::{
+    super::{HypervisorError, MirrorReport, MirrorTarget, Mirrors},
+    Qemu, file_error,
+    guest::Guest,
+    snapshot, status,
+};
+use crate::{
+    cancel::Cancel,
+    progress::{Tell, copied},
+    qmp::Qmp,
+};
+
+/// How often a guest's mirrors are looked at.
+const WATCH_PERIOD: Duration = Duration::from_secs(1);
+/// A peer that does not greet within this hangs. With the time between two looks a guest waits for 5 s at most.
+const GREETING_LIMIT: Duration = Duration::from_secs(3);
+/// What every NBD server says first, before any TLS.
+const GREETING: &[u8; 8] = b"NBDMAGIC";
+/// How long a look may take; longer, and QEMU waits for a peer.
+const LOOK_LIMIT: Duration = Duration::from_secs(2);
+/// Between two looks of somebody who waits for copies.
+const WAIT_PERIOD: Duration = Duration::from_millis(50);
+/// Between two reports of progress.
+const TELL_PERIOD: Duration = Duration::from_millis(500);
+
+fn refused(instance: Uuid, words: impl Into<String>) -> HypervisorError {
+    HypervisorError::Mirror { instance, why: words.into() }
+}
+
+/// A guest's mirrors, watched together.
+pub(super) struct GuestMirrors {
+    records: Arc<Records>,
+    /// One change at a time.
+    turn: tokio::sync::Mutex<()>,
+}
+
+impl GuestMirrors {
+    pub(super) fn new(records: Arc<Records>) -> Self {
+        GuestMirrors { records, turn: tokio::sync::Mutex::default() }
+    }
+
+    /// Looks what the mirrors do, and takes away those that have failed.
+    async fn look(&self, guest: &Guest, client: &Qmp) -> Result<(), HypervisorError> {
+        let _turn = self.turn.lock().await;
+        let going = self.records.going(guest.record.instance);
+        let names: Vec<Names> = going.iter().map(|(copy, _)| Names::of(*copy)).collect();
+        if going.is_empty() {
+            return Ok(());
+        }
+        let jobs = job::look(guest, client, &names.iter().collect::<Vec<_>>()).await?;
+        for ((copy, known), job) in going.into_iter().zip(jobs) {
+            match job {
+                Job::Copying { done, total } => self.records.progress(copy, (done, total)),
+                Job::Ready => self.records.set(copy, Status::Ready)?,
+                Job::Over(why) => {
+                    let words = why.unwrap_or_default();
+                    tracing::warn!(guest = %guest.record.instance, %copy, words, "a mirror broke off");
+                    self.broken(guest, client, copy, &known).await?;
+                }
+                Job::None => self.records.set(copy, Status::Broken)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// A copy does not follow any more: that first, then what is left of its mirror.
+    async fn broken(
+        &self,
+        guest: &Guest,
+        client: &Qmp,
+        copy: Uuid,
+        known: &Kept,
+    ) -> Result<(), HypervisorError> {
+        self.records.set(copy, Status::Broken)?;
+        let index = index(guest, client, known.disk).await?;
+        job::end(guest, client, index, copy).await.map(drop)
+    }
+
+    /// Cuts off the copies whose node does not greet.
+    async fn look_after_peers(&self, guest: &Guest) {
+        let going = self.records.going(guest.record.instance);
+        let probes = going.into_iter().filter_map(|(copy, known)| Some((copy, known.at?, known)));
+        let silent = |(copy, at, known): (Uuid, (IpAddr, u16), Kept)| async move {
+            (!greets(at.into()).await).then_some((copy, known))
+        };
+        let probes = probes.map(silent);
+        for (copy, known) in join_all(probes).await.into_iter().flatten() {
+            // It may have been ended meanwhile.
+            if self.records.get(copy).is_none_or(|now| now.status != known.status) {
+                continue;
+            }
+            tracing::warn!(guest = %guest.record.instance, %copy, "the node of a copy does not answer: it is cut off");
+            let Some(client) = guest.qmp().await else { return };
+            job::cut(&client, copy).await;
+            if let Err(error) = self.records.set(copy, Status::Broken) {
+                tracing::error!(%copy, %error, "could not write down that a copy misses writes");
+            }
+            let _turn = self.turn.lock().await;
+            let ended = async {
+                let index = index(guest, &client, known.disk).await?;
+                job::end(guest, &client, index, copy).await
+            };
+            if let Err(error) = ended.await {
+                tracing::warn!(%copy, %error, "what is left of a mirror could not be taken away");
+            }
+        }
+    }
+
+    /// Ends all mirrors that are ready, of a guest that does not compute; gives the copies that are complete, and which
+    /// count as broken until somebody vouches for them.
+    pub(super) async fn end_all(&self, guest: &Guest, client: &Qmp) -> Result<Vec<Uuid>, HypervisorError> {
+        let _turn = self.turn.lock().await;
+        let mut complete = Vec::new();
+        for (copy, known) in self.records.going(guest.record.instance) {
+            self.records.set(copy, Status::Broken)?;
+            let index = index(guest, client, known.disk).await?;
+            if job::end(guest, client, index, copy).await? && known.status == Status::Ready {
+                complete.push(copy);
+            }
+        }
+        Ok(complete)
+    }
+
+    /// The guest has shut down and QEMU is about to quit: what was in sync until now is the same as its disk.
+    pub(super) async fn end_in_order(&self, guest: &Guest, client: &Qmp) {
+        let ended = async {
+            // A mirror that broke within the last moment is not believed to be ready.
+            self.look(guest, client).await?;
+            for copy in self.end_all(guest, client).await? {
+                self.records.set(copy, Status::Clean)?;
+            }
+            Ok::<(), HypervisorError>(())
+        };
+        if let Err(error) = ended.await {
+            tracing::warn!(guest = %guest.record.instance, %error, "mirrors did not end in good order");
+        }
+    }
+}
+
+/// The place of a disk in its guest.
+async fn index(guest: &Guest, client: &Qmp, disk: Option<Uuid>) -> Result<usize, HypervisorError> {
+    let instance = guest.record.instance;
+    let disk = disk.ok_or_else(|| refused(instance, "it is not known which disk a copy is of"))?;
+    let name = disk.to_string();
+    let disks = snapshot::disks(guest, client).await?;
+    let found = disks.iter().find(|own| own.path.to_string_lossy().contains(&name));
+    found.map(|own| own.index).ok_or_else(|| refused(instance, format!("it runs without disk {disk}")))
+}
+
+/// Whether an NBD server greets there in time.
+async fn greets(at: SocketAddr) -> bool {
+    let greeting = async {
+        let mut stream = TcpStream::connect(at).await.ok()?;
+        let mut said = [0; GREETING.len()];
+        stream.read_exact(&mut said).await.ok()?;
+        Some(said)
+    };
+    timeout(GREETING_LIMIT, greeting).await.ok().flatten().as_ref() == Some(GREETING)
+}
+
+/// Looks at a guest's mirrors until the guest ends.
+pub(super) async fn watch(guest: Arc<Guest>) {
+    let mut ticks = interval(WATCH_PERIOD);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            _ = ticks.tick() => {}
+            () = guest.ended() => return,
+        }
+        if guest.mirrors.records.going(guest.record.instance).is_empty() {
+            continue;
+        }
+        let looked = async {
+            match guest.qmp().await {
+                Some(client) => guest.mirrors.look(&guest, &client).await,
+                None => Ok(()),
+            }
+        };
+        // Both at once: a look that waits for a silent peer goes on when that one is cut off.
+        let (looked, ()) = tokio::join!(timeout(LOOK_LIMIT, looked), guest.mirrors.look_after_peers(&guest));
+        match looked {
+            Ok(Ok(())) | Err(_) => {}
+            Ok(Err(error)) => {
+                tracing::debug!(guest = %guest.record.instance, %error, "could not look at mirrors");
+            }
+        }
+    }
+}
+
+impl Qemu {
+    /// Ends the mirrors of a guest that stands still because it moves; as [`GuestMirrors::end_all`].
+    pub(super) async fn end_mirrors_of(&self, guest: &Guest) -> Result<Vec<Uuid>, HypervisorError> {
+        let client = Self::control(guest).await?;
+        guest.mirrors.end_all(guest, &client).await
+    }
+
+    /// Somebody vouches for copies: they are the same as their disks, and the guest is not up here.
+    pub(super) fn trust_copies(&self, instance: Uuid, copies: &[Uuid]) -> Result<(), HypervisorError> {
+        for copy in copies {
+            let known = self.records.get(*copy);
+            let disk = known.and_then(|known| known.disk);
+            let clean = Kept { instance, disk, at: None, status: Status::Clean, progress: (0, 0) };
+            self.records.put(*copy, clean)?;
+        }
+        Ok(())
+    }
+
+    async fn begin_all(
+        &self,
+        guest: &Guest,
+        client: &Qmp,
+        target: &MirrorTarget,
+    ) -> Result<(), HypervisorError> {
+        let instance = guest.record.instance;
+        let certificates = fs::canonicalize(&self.certificates);
+        let certificates = certificates
+            .map_err(|source| file_error("find the data certificate", &self.certificates, source))?;
+        let _turn = guest.mirrors.turn.lock().await;
+        if status(guest, client).await? != "running" {
+            // QEMU 10 leaves the disks of a guest that has arrived inactive until it goes on; an older one has no such command.
+            let _refused = client.execute("blockdev-set-active", json!({ "active": true })).await;
+        }
+        for MirrorLink { disk, copy, port } in &target.links {
+            let port = port.ok_or_else(|| {
+                refused(instance, format!("{} did not say where it serves copy {copy}", target.peer))
+            })?;
+            let is_going = self.records.going(instance).iter().any(|(going, _)| going == copy);
+            let names = Names::of(*copy);
+            let job = job::look(guest, client, &[&names]).await?.remove(0);
+            if is_going && matches!(job, Job::Ready | Job::Copying { .. }) {
+                continue;
+            }
+            if target.sync == Sync::Same && status(guest, client).await? == "running" {
+                return Err(refused(instance, "it computes already: its copies can't be taken for the same"));
+            }
+            let index = index(guest, client, Some(*disk)).await?;
+            // What a broken attempt left.
+            job::end(guest, client, index, *copy).await?;
+            let at = Some((target.address, port));
+            let known = Kept { instance, disk: Some(*disk), at, status: Status::Syncing, progress: (0, 0) };
+            self.records.put(*copy, known)?;
+            let peer =
+                Peer { name: &target.peer, address: target.address, port, certificates: &certificates };
+            job::begin(guest, client, index, *copy, &peer, target.sync == Sync::Full).await?;
+        }
+        Ok(())
+    }
+
+    /// Waits until all copies hold everything.
+    async fn wait_for_copies(
+        &self,
+        guest: &Guest,
+        client: &Qmp,
+        target: &MirrorTarget,
+        tell: Tell<'_>,
+    ) -> Result<(), HypervisorError> {
+        let begun = Instant::now();
+        let mut told: Option<Instant> = None;
+        loop {
+            guest.mirrors.look(guest, client).await?;
+            let known = |link: &MirrorLink| self.records.get(link.copy);
+            let copies: Vec<Kept> = target.links.iter().filter_map(known).collect();
+            let is = |status| move |copy: &Kept| copy.status == status;
+            if copies.len() < target.links.len() || copies.iter().any(is(Status::Broken)) {
+                let words = format!("a mirror to {} broke off before it was in sync", target.peer);
+                return Err(refused(guest.record.instance, words));
+            }
+            if copies.iter().all(is(Status::Ready)) {
+                return Ok(());
+            }
+            if guest.has_ended() {
+                return Err(HypervisorError::NotRunning(guest.record.instance));
+            }
+            if told.is_none_or(|told| told.elapsed() > TELL_PERIOD) {
+                told = Some(Instant::now());
+                let (done, total) = copies
+                    .iter()
+                    .fold((0, 0), |(done, total), copy| (done + copy.progress.0, total + copy.progress.1));
+                tell(copied(done, total, done / begun.elapsed().as_secs().max(1)));
+            }
+            sleep(WAIT_PERIOD).await;
+        }
+    }
+
+    async fn mirror_here(
+        &self,
+        guest: &Guest,
+        target: &MirrorTarget,
+        tell: Tell<'_>,
+    ) -> Result<(), HypervisorError> {
+        let client = Self::control(guest).await?;
+        self.begin_all(guest, &client, target).await?;
+        if target.wait || target.sync == Sync::Same {
+            self.wait_for_copies(guest, &client, target, tell).await?;
+        }
+        Ok(())
+    }
+
+    async fn end_here(&self, guest: &Guest, copies: &[Uuid]) -> Result<(), HypervisorError> {
+        let client = Self::control(guest).await?;
+        let _turn = guest.mirrors.turn.lock().await;
+        for copy in copies {
+            let Some(known) = self.records.get(*copy) else { continue };
+            self.records.set(*copy, Status::Broken)?;
+            let index = index(guest, &client, known.disk).await?;
+            job::end(guest, &client, index, *copy).await?;
+        }
+        Ok(())
+    }
+}
+
+impl Mirrors for Qemu {
+    fn clean(
+        &self,
+        instance: Uuid,
+        copies: &[Uuid],
+    ) -> Result<BTreeMap<Uuid, MirrorStatus>, HypervisorError> {
+        let is_up = self.guest(instance).is_some_and(|guest| !guest.has_ended());
+        let mut clean = BTreeMap::new();
+        for copy in copies {
+            let status = self.records.get(*copy).filter(|known| known.instance == instance);
+            match (status.map(|known| known.status), is_up) {
+                (Some(Status::Clean), false) | (Some(Status::Ready), true) => {
+                    clean.insert(*copy, MirrorStatus::Ready);
+                }
+                (_, _) => {
+                    let words = format!("copy {copy} is not known to be the same as its disk");
+                    return Err(refused(instance, words));
+                }
+            }
+        }
+        Ok(clean)
+    }
+
+    fn trust(&self, instance: Uuid, copies: &[Uuid]) -> Result<(), HypervisorError> {
+        if self.guest(instance).is_some_and(|guest| !guest.has_ended()) {
+            return Err(refused(instance, "it is up: its copies can't be taken for the same"));
+        }
+        self.trust_copies(instance, copies)
+    }
+
+    fn mirror(
+        &self,
+        instance: Uuid,
+        target: &MirrorTarget,
+        tell: Tell<'_>,
+        cancel: &Cancel,
+    ) -> Result<(), HypervisorError> {
+        if target.sync == Sync::Unproven {
+            return Err(refused(instance, "nobody has said that its copies are the same"));
+        }
+        let guest = self.guest(instance).filter(|guest| !guest.has_ended());
+        let guest = guest.ok_or(HypervisorError::NotRunning(instance))?;
+        self.runtime.block_on(async {
+            let mirrored = tokio::select! {
+                mirrored = self.mirror_here(&guest, target, tell) => mirrored,
+                () = cancel.told() => Err(HypervisorError::Cancelled(instance)),
+            };
+            if mirrored.is_err() {
+                let copies: Vec<Uuid> = target.links.iter().map(|link| link.copy).collect();
+                if !guest.has_ended()
+                    && let Err(error) = self.end_here(&guest, &copies).await
+                {
+                    tracing::warn!(guest = %instance, %error, "mirrors that failed could not be taken away");
+                }
+                self.records.forget(|copy, _| copies.contains(copy))?;
+            }
+            mirrored
+        })
+    }
+
+    fn end_mirrors(&self, instance: Uuid, copies: &[Uuid]) -> Result<(), HypervisorError> {
+        if let Some(guest) = self.guest(instance).filter(|guest| !guest.has_ended()) {
+            let ended = self.runtime.block_on(self.end_here(&guest, copies));
+            if ended.is_err() && !guest.has_ended() {
+                return ended;
+            }
+        }
+        self.records.forget(|copy, _| copies.contains(copy))
+    }
+
+    fn mirrors_of(&self, instance: Uuid, copies: &[Uuid]) -> BTreeMap<Uuid, MirrorStatus> {
+        let is_up = self.guest(instance).is_some_and(|guest| !guest.has_ended());
+        let known = self.records.report(instance);
+        let status = |copy: &Uuid| {
+            let found = known.iter().find(|report| report.copy == *copy && is_up);
+            (*copy, found.map_or(MirrorStatus::Broken, |report| report.status))
+        };
+        copies.iter().map(status).collect()
+    }
+
+    fn report(&self, instance: Uuid) -> Vec<MirrorReport> {
+        let is_up = self.guest(instance).is_some_and(|guest| !guest.has_ended());
+        if is_up { self.records.report(instance) } else { Vec::new() }
+    }
+
+    fn written(&self, instance: Uuid) -> Result<(), HypervisorError> {
+        self.records.forget(|_, known| known.instance == instance && known.status == Status::Clean)
+    }
+}

@@ -1,0 +1,185 @@
+//! What is known of copies, kept in a file for each, so that a later daemon knows it again.
+//!
+//! Only what says `clean` is believed of a guest that is down; a mirror that was ready when nobody looked any more is not.
+
+use std::{
+    collections::BTreeMap,
+    fs, io,
+    net::IpAddr,
+    path::PathBuf,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use super::super::{
+    super::{HypervisorError, MirrorReport},
+    file_error,
+    record::{keep, kept},
+};
+use crate::storage::{file_uuid, names};
+
+/// What a copy is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Status {
+    /// Its mirror is copying.
+    Syncing,
+    /// Its mirror writes each write there, too.
+    Ready,
+    /// It misses writes.
+    Broken,
+    /// It is the same as its disk, and the guest is down.
+    Clean,
+}
+
+/// A copy of one of this node's disks.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Kept {
+    pub(crate) instance: Uuid,
+    /// The disk's file; not known of a copy that was made while the guest was down.
+    pub(crate) disk: Option<Uuid>,
+    /// Where it is served: address and port.
+    pub(crate) at: Option<(IpAddr, u16)>,
+    pub(crate) status: Status,
+    /// Bytes copied, and all that are to be.
+    #[serde(skip)]
+    pub(crate) progress: (u64, u64),
+}
+
+/// All copies of this node's disks.
+pub(crate) struct Records {
+    folder: PathBuf,
+    copies: Mutex<BTreeMap<Uuid, Kept>>,
+    changed: Arc<dyn Fn() + Send + Sync>,
+}
+
+impl Records {
+    /// Reads all files; one that can't be read is as good as none.
+    pub(crate) fn open(
+        folder: PathBuf,
+        changed: Arc<dyn Fn() + Send + Sync>,
+    ) -> Result<Self, HypervisorError> {
+        fs::create_dir_all(&folder).map_err(|source| file_error("make", &folder, source))?;
+        let mut copies = BTreeMap::new();
+        for name in names(&folder).map_err(|source| file_error("list", &folder, source))? {
+            let copy = name.strip_suffix(".json").and_then(file_uuid);
+            match copy.map(|copy| (copy, kept::<Kept>(&folder.join(&name)))) {
+                Some((copy, Ok(Some(known)))) => drop(copies.insert(copy, known)),
+                Some((copy, Err(error))) => tracing::warn!(%copy, %error, "a copy's record can't be read"),
+                Some((_, Ok(None))) | None => {}
+            }
+        }
+        Ok(Records { folder, copies: Mutex::new(copies), changed })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Uuid, Kept>> {
+        self.copies.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What is known of a copy.
+    pub(crate) fn get(&self, copy: Uuid) -> Option<Kept> {
+        self.lock().get(&copy).cloned()
+    }
+
+    /// The copies of an instance whose mirrors go on.
+    pub(crate) fn going(&self, instance: Uuid) -> Vec<(Uuid, Kept)> {
+        let copies = self.lock();
+        let going = copies.iter().filter(|(_, kept)| {
+            kept.instance == instance && matches!(kept.status, Status::Syncing | Status::Ready)
+        });
+        going.map(|(copy, kept)| (*copy, kept.clone())).collect()
+    }
+
+    /// Writes down what is known of a copy; on stable storage when this returns.
+    pub(crate) fn put(&self, copy: Uuid, known: Kept) -> Result<(), HypervisorError> {
+        let path = self.folder.join(format!("{copy}.json"));
+        keep(&path, &known).map_err(|source| file_error("write", &path, source))?;
+        self.lock().insert(copy, known);
+        (self.changed)();
+        Ok(())
+    }
+
+    /// Another status for a copy that is known.
+    pub(crate) fn set(&self, copy: Uuid, status: Status) -> Result<(), HypervisorError> {
+        match self.get(copy) {
+            Some(known) if known.status != status => self.put(copy, Kept { status, ..known }),
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    /// How far a mirror is; that alone is not written down.
+    pub(crate) fn progress(&self, copy: Uuid, progress: (u64, u64)) {
+        if let Some(known) = self.lock().get_mut(&copy) {
+            known.progress = progress;
+        }
+    }
+
+    /// Nothing is known of these copies any more.
+    pub(crate) fn forget(&self, which: impl Fn(&Uuid, &Kept) -> bool) -> Result<(), HypervisorError> {
+        let gone: Vec<Uuid> =
+            self.lock().iter().filter(|(copy, kept)| which(copy, kept)).map(|(copy, _)| *copy).collect();
+        for copy in gone {
+            let path = self.folder.join(format!("{copy}.json"));
+            match fs::remove_file(&path) {
+                Err(source) if source.kind() != io::ErrorKind::NotFound => {
+                    return Err(file_error("remove", &path, source));
+                }
+                Ok(()) | Err(_) => {}
+            }
+            self.lock().remove(&copy);
+            (self.changed)();
+        }
+        Ok(())
+    }
+
+    /// What the mirrors of an instance do.
+    pub(crate) fn report(&self, instance: Uuid) -> Vec<MirrorReport> {
+        use muster_core::calls::MirrorStatus;
+        let copies = self.lock();
+        let own = copies.iter().filter(|(_, kept)| kept.instance == instance);
+        let reports = own.filter_map(|(copy, kept)| {
+            let status = match kept.status {
+                Status::Syncing => MirrorStatus::Syncing,
+                Status::Ready => MirrorStatus::Ready,
+                Status::Broken => MirrorStatus::Broken,
+                Status::Clean => return None,
+            };
+            let (done_bytes, total_bytes) = kept.progress;
+            Some(MirrorReport { copy: *copy, status, done_bytes, total_bytes })
+        });
+        reports.collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn known(instance: Uuid, status: Status) -> Kept {
+        Kept { instance, disk: None, at: None, status, progress: (0, 0) }
+    }
+
+    #[test]
+    fn what_is_known_survives_the_daemon() {
+        let folder = tempfile::tempdir().unwrap();
+        let open = || Records::open(folder.path().to_owned(), Arc::new(|| ())).unwrap();
+        let (instance, one, other) = (Uuid::from_u128(1), Uuid::from_u128(2), Uuid::from_u128(3));
+        let records = open();
+        records.put(one, known(instance, Status::Syncing)).unwrap();
+        records.put(other, known(instance, Status::Clean)).unwrap();
+        records.set(one, Status::Ready).unwrap();
+        records.set(Uuid::nil(), Status::Ready).unwrap();
+        let again = open();
+        assert_eq!(again.get(one), Some(known(instance, Status::Ready)));
+        assert_eq!(again.get(Uuid::nil()), None);
+        let going: Vec<Uuid> = again.going(instance).into_iter().map(|(copy, _)| copy).collect();
+        assert_eq!(going, [one]);
+        assert_eq!(again.report(instance).len(), 1, "the guest of a clean copy is down");
+        again.forget(|copy, _| *copy == other).unwrap();
+        fs::write(folder.path().join(format!("{one}.json")), "{").unwrap();
+        assert_eq!(open().get(one), None);
+        assert_eq!(open().get(other), None);
+    }
+}

@@ -1,0 +1,43 @@
+//! How far a call is that takes long, in words and percent.
+
+/// How far a call is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Progress {
+    /// In a few words, with the rate where something is copied.
+    pub text: String,
+    /// From 0 to 100.
+    pub percent: Option<u32>,
+}
+
+/// Hears how far a call is, as often as it changes.
+pub type Tell<'a> = &'a (dyn Fn(Progress) + Sync);
+
+/// Bytes in a MiB.
+const MIB: u64 = 1024 * 1024;
+
+/// The part that is done, in percent; all where there is nothing to do.
+pub(crate) fn percent(done: u64, total: u64) -> u32 {
+    let percent = done.min(total).saturating_mul(100).checked_div(total).unwrap_or(100);
+    u32::try_from(percent).unwrap_or(100)
+}
+
+/// How far a copy is: `12 of 64 MiB, 30 MiB/s`.
+pub(crate) fn copied(done: u64, total: u64, bytes_per_second: u64) -> Progress {
+    let (done_mib, total_mib, rate) = (done / MIB, total.div_ceil(MIB), bytes_per_second / MIB);
+    let text = format!("{done_mib} of {total_mib} MiB, {rate} MiB/s");
+    Progress { text, percent: Some(percent(done, total)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_is_told_in_percent() {
+        for (done, total, expected) in [(0, 0, 100), (0, 5, 0), (1, 3, 33), (5, 5, 100), (9, 5, 100)] {
+            assert_eq!(percent(done, total), expected, "{done} of {total}");
+        }
+        let progress = copied(12 * MIB + 5, 64 * MIB, 30 * MIB);
+        assert_eq!((progress.text.as_str(), progress.percent), ("12 of 64 MiB, 30 MiB/s", Some(18)));
+    }
+}
