@@ -111,7 +111,11 @@ pub(crate) fn perform(
         NodeCall::DiskCreate { disk, size_mib } => done(on.disks.create(*disk, *size_mib)),
         NodeCall::DiskRemove { disk } => done(on.disks.remove(*disk)),
         NodeCall::GuestStart { guest, force, paused } => start(on, guest, *force, *paused, cancel),
-        NodeCall::GuestResume { instance, .. } => done(on.hypervisors.resume(*instance, cancel)),
+        NodeCall::GuestResume { instance, .. } => {
+            // Copies that follow by now are not among these.
+            on.hypervisors.written(*instance).map_err(|error| words(&error))?;
+            done(on.hypervisors.resume(*instance, cancel))
+        }
         NodeCall::GuestStop { instance, timeout_ms, .. } => {
             done(on.hypervisors.stop(*instance, Duration::from_millis(*timeout_ms), cancel))
         }
@@ -147,6 +151,8 @@ pub(crate) fn perform(
 fn mirror(on: &Backends<'_>, call: &MirrorCall, tell: Tell<'_>, cancel: &Cancel) -> Result<Output, String> {
     match call {
         MirrorCall::Serve { copies, peer, listen } => {
+            let disks: Vec<Uuid> = copies.iter().map(|(copy, _)| *copy).collect();
+            on.hypervisors.served(&disks).map_err(|error| words(&error))?;
             let ports = on.serving.serve(copies, peer.as_str(), *listen).map_err(|error| words(&error))?;
             Ok(Output { ports, ..Output::default() })
         }
@@ -219,6 +225,9 @@ fn start(
     // What were copies for another node's guest are this one's disks now.
     let disks: Vec<Uuid> = guest.disks.iter().map(|(_, disk, _)| *disk).collect();
     on.serving.release(&disks).map_err(|error| words(&error))?;
+    if !paused {
+        written(on, guest)?;
+    }
     done(on.hypervisors.start(guest.hypervisor.kind, &spec(guest, boot, paused), cancel))
 }
 

@@ -3,4 +3,5 @@
 pub mod devcluster;
 pub mod hook_reference;
 pub mod rpc;
-pub mod sim;
+
+pub use muster_sim as sim;

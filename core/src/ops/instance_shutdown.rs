@@ -65,6 +65,7 @@ impl Operation for InstanceShutdown {
             self.timeout_s.map_or(parts::SHUTDOWN_TIMEOUT_MS, |seconds| u64::from(seconds) * 1000);
         let after = Instance { up: false, ..instance.clone() };
         let plan = parts::plan_stop(Plan::new(), given.cluster, instance, timeout_ms);
+        let plan = mirroring::plan_stopped(plan, given.cluster, instance);
         mirroring::plan_release(plan, given.cluster, instance)
             .edit(Edit::InstancePut { instance: Box::new(after) })
     }

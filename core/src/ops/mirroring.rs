@@ -203,6 +203,21 @@ pub(super) fn left_behind(cluster: &Cluster, before: Option<&Instance>, after: &
     left
 }
 
+/// Ends serving copies that are all on one node.
+pub(super) fn release(copies: &[Copy]) -> Option<Call> {
+    let node = &copies.first()?.mirror.node;
+    Some(Call::Node(node.clone(), NodeCall::Mirror(MirrorCall::Release { copies: uuids(copies) })))
+}
+
+/// After a stop: copies that are not the same as their disks, as when a mirror broke off a moment before, are stale.
+pub(super) fn plan_stopped(plan: Plan, cluster: &Cluster, instance: &Instance) -> Plan {
+    let consistent = copies(instance, |mirror| mirror.state == CopyState::Consistent);
+    if !instance.up || !follows(cluster, instance) || consistent.is_empty() {
+        return plan;
+    }
+    plan.optional(clean(instance, &consistent), set_all(instance, &consistent, CopyState::Stale))
+}
+
 /// Ends serving the copies of a guest that was stopped; where that fails the copy's next use ends it.
 pub(super) fn plan_release(plan: Plan, cluster: &Cluster, instance: &Instance) -> Plan {
     let served = copies(instance, |mirror| common::node_online(cluster, &mirror.node).is_ok());

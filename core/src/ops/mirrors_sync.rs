@@ -66,7 +66,11 @@ impl Operation for MirrorsSync {
         let mut plan = Plan::new();
         let serve = mirroring::serve(given.cluster, instance, &behind);
         let start = mirroring::start(given.cluster, instance, &behind, Sync::Full, false);
-        if let (Some(serve), Some(start)) = (serve, start) {
+        let release = mirroring::release(&behind);
+        if let (Some(release), Some(serve), Some(start)) = (release, serve, start) {
+            // Writes that were on their way when a mirror broke off may arrive much later, and must not come after newer
+            // ones: whoever would still take them is ended first.
+            plan = plan.harmless(mirroring::stop(instance, &behind)).harmless(release);
             // A copy that is written over is inconsistent before the first write.
             plan = plan.harmless(serve).cleanup_once(start);
         }
@@ -111,7 +115,7 @@ mod tests {
         let mail = cluster.instances.get_mut(&op.instance).unwrap();
         mail.disks[0].mirrors[0].state = CopyState::Consistent;
         let plan = examples::prepared(&op, &cluster, &fresh, &cluster.master).plan;
-        assert_eq!((plan.steps.len(), plan.cleanups.len()), (1, 1));
+        assert_eq!((plan.steps.len(), plan.cleanups.len()), (3, 1));
         let [Edit::CopySet { disk, state, .. }] = &plan.edits[..] else { panic!("one edit") };
         assert_eq!((disk.as_str(), *state), ("sdb", CopyState::Inconsistent));
     }

@@ -284,4 +284,12 @@ impl Hypervisors {
     pub fn written(&self, instance: Uuid) -> Result<(), HypervisorError> {
         self.mirrors(instance)?.written(instance)
     }
+
+    /// As [`Mirrors::served`].
+    ///
+    /// # Errors
+    /// When it can't be written down.
+    pub fn served(&self, disks: &[Uuid]) -> Result<(), HypervisorError> {
+        self.of(HypervisorKind::Qemu).mirrors().map_or(Ok(()), |mirrors| mirrors.served(disks))
+    }
 }

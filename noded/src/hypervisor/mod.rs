@@ -384,4 +384,8 @@ pub trait Mirrors {
 
     /// The disks of a guest that is down are written to: they are not the same as their copies any more.
     fn written(&self, instance: Uuid) -> Result<(), HypervisorError>;
+
+    /// These disks are written to by another node, whose copies they are now: they are not the same as their own copies any
+    /// more.
+    fn served(&self, disks: &[Uuid]) -> Result<(), HypervisorError>;
 }

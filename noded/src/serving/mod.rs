@@ -180,6 +180,8 @@ impl Serving {
         if process::find(&files.pid).is_some()
             && let Some(known) = read(&files.record)
             && (known.peer.as_str(), known.listen) == (peer, listen)
+            // One that hangs would make the peer's guest hang.
+            && self.runtime.block_on(Qmp::connect(&files.control)).is_ok()
         {
             return Ok(known.port);
         }

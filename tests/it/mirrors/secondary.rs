@@ -49,6 +49,8 @@ fn a_secondary_that_died_gets_what_it_missed() {
     }
     let wrote = last_ack(&cluster, 1, "web1");
     writes_past(&cluster, 1, "web1", wrote + 5);
+    let degraded = || cluster.ok("instance info web1").stdout.contains("stale");
+    crate::cluster::wait_for("the copy is stale", degraded);
     cluster.devcluster(&["start", "node2"]).exits(0);
     in_sync(&cluster, "web1");
     // It is no worse than before: down and up again without a copy of everything.

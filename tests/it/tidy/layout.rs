@@ -5,14 +5,15 @@ use std::collections::BTreeSet;
 use super::files::{read, top};
 
 /// Crate, what it may use of this workspace, in the order of the layers.
-const USES: [(&str, &[&str]); 7] = [
+const USES: [(&str, &[&str]); 8] = [
     ("core", &[]),
     ("proto", &["core"]),
     ("hooksrv", &["core", "proto"]),
     ("noded", &["core", "proto", "hooksrv"]),
     ("master", &["core", "proto"]),
     ("cli", &["core", "proto"]),
-    ("tests", &["core", "proto", "hooksrv", "noded", "master", "cli"]),
+    ("tests/sim", &["core", "hooksrv", "master"]),
+    ("tests", &["core", "proto", "hooksrv", "noded", "master", "cli", "sim"]),
 ];
 
 /// All that `core` depends on.
@@ -62,7 +63,10 @@ fn every_crate_is_listed_and_takes_versions_and_lints_from_the_workspace() {
     for (name, _) in USES {
         let manifest = manifest(name);
         assert_eq!(manifest["lints"]["workspace"].as_bool(), Some(true), "{name} has the workspace's lints");
-        assert_eq!(manifest["package"]["name"].as_str(), Some(format!("muster-{name}").as_str()));
+        assert_eq!(
+            manifest["package"]["name"].as_str(),
+            Some(format!("muster-{}", name.trim_start_matches("tests/")).as_str())
+        );
         for section in ["dependencies", "dev-dependencies", "build-dependencies"] {
             let Some(table) = manifest.get(section).and_then(|table| table.as_table()) else { continue };
             for (used, how) in table {

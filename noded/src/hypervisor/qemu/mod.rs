@@ -53,6 +53,8 @@ const FOUND_LIMIT: Duration = Duration::from_secs(5);
 const FOUND_AGAIN: Duration = Duration::from_millis(1);
 /// How long QEMU may take to end once it was told to; then it is killed.
 const QUIT_LIMIT: Duration = Duration::from_secs(5);
+/// How long the mirrors of a guest that is stopped by force may take to end: long enough for a peer that hangs to be cut off.
+const MIRRORS_LIMIT: Duration = Duration::from_secs(10);
 /// A guest that is asked to shut down is asked again this often: one that still boots hears nothing.
 const POWERDOWN_AGAIN: Duration = Duration::from_secs(5);
 /// Between two looks whether a killed process is gone.
@@ -173,6 +175,7 @@ impl Qemu {
             }
         }
         fs::create_dir_all(&files.folder).map_err(|source| file_error("make", &files.folder, source))?;
+        self.records.break_off(spec.instance)?;
         let mut disks = Vec::new();
         for disk in &spec.disks {
             let failed = |source| HypervisorError::Disk { instance: spec.instance, source };
@@ -272,6 +275,18 @@ impl Qemu {
         tokio::select! {
             () = guest.ended() => {}
             never = Self::ask(guest) => match never {},
+        }
+    }
+
+    /// Ends the mirrors of a guest that is about to be ended by force: it computes no more, so its copies are the same.
+    async fn end_mirrors_in_order(guest: &Guest) {
+        if guest.mirrors.is_idle(guest) {
+            return;
+        }
+        if let Some(client) = guest.qmp().await
+            && client.execute("stop", Value::Null).await.is_ok()
+        {
+            guest.mirrors.end_in_order(guest, &client).await;
         }
     }
 
@@ -450,6 +465,7 @@ impl Hypervisor for Qemu {
                 ended = timeout(limit, Self::shut_down(&guest)) => {
                     if ended.is_err() {
                         tracing::info!(guest = %instance, "a guest does not shut down in time: it is stopped by force");
+                        let _not_clean_where_late = timeout(MIRRORS_LIMIT, Self::end_mirrors_in_order(&guest)).await;
                     }
                     Self::force(&guest).await
                 }

@@ -7,7 +7,7 @@
 use std::{net::IpAddr, path::Path, time::Duration};
 
 use serde_json::{Value, json};
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 use uuid::Uuid;
 
 use super::super::{super::HypervisorError, argv::disk_node, ask, guest::Guest};
@@ -169,9 +169,12 @@ pub(super) async fn end(
         Job::None => {}
         Job::Over(_) => dismiss(guest, client, &names).await?,
         Job::Ready => {
-            let cancel = json!({ "device": names.job });
-            ask(guest, client, "block-job-cancel", cancel).await?;
-            complete = over(guest, client, &names, END_LIMIT).await?;
+            let ending = async {
+                ask(guest, client, "block-job-cancel", json!({ "device": names.job })).await?;
+                over(guest, client, &names, END_LIMIT).await
+            };
+            // With a write on its way to a peer that hangs, QEMU answers nothing more until that peer is cut off.
+            complete = matches!(timeout(END_LIMIT, ending).await, Ok(Ok(true)));
             if !complete {
                 cut(client, copy).await;
                 over(guest, client, &names, CUT_LIMIT).await?;

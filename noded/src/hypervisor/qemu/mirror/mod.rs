@@ -70,6 +70,11 @@ impl GuestMirrors {
         GuestMirrors { records, turn: tokio::sync::Mutex::default() }
     }
 
+    /// Whether nothing is mirrored.
+    pub(super) fn is_idle(&self, guest: &Guest) -> bool {
+        self.records.going(guest.record.instance).is_empty()
+    }
+
     /// Looks what the mirrors do, and takes away those that have failed.
     async fn look(&self, guest: &Guest, client: &Qmp) -> Result<(), HypervisorError> {
         let _turn = self.turn.lock().await;
@@ -144,6 +149,7 @@ impl GuestMirrors {
         let mut complete = Vec::new();
         for (copy, known) in self.records.going(guest.record.instance) {
             self.records.set(copy, Status::Broken)?;
+            cut_if_silent(client, copy, &known).await;
             let index = index(guest, client, known.disk).await?;
             if job::end(guest, client, index, copy).await? && known.status == Status::Ready {
                 complete.push(copy);
@@ -187,6 +193,15 @@ async fn greets(at: SocketAddr) -> bool {
         Some(said)
     };
     timeout(GREETING_LIMIT, greeting).await.ok().flatten().as_ref() == Some(GREETING)
+}
+
+/// Cuts off a copy whose node hangs: QEMU might answer nothing before. Nobody else looks after one that is being ended.
+async fn cut_if_silent(client: &Qmp, copy: Uuid, known: &Kept) {
+    if let Some(at) = known.at
+        && !greets(at.into()).await
+    {
+        job::cut(client, copy).await;
+    }
 }
 
 /// Looks at a guest's mirrors until the guest ends.
@@ -234,6 +249,17 @@ impl Qemu {
             self.records.put(*copy, clean)?;
         }
         Ok(())
+    }
+
+    /// Looks at a guest's mirrors now; whether it is up, and answered in time.
+    fn look_now(&self, instance: Uuid) -> bool {
+        let Some(guest) = self.guest(instance).filter(|guest| !guest.has_ended()) else { return false };
+        let look = async {
+            let client = Self::control(&guest).await?;
+            guest.mirrors.look(&guest, &client).await
+        };
+        let looked = self.runtime.block_on(async { timeout(LOOK_LIMIT, look).await });
+        matches!(looked, Ok(Ok(()))) && !guest.has_ended()
     }
 
     async fn begin_all(
@@ -331,8 +357,10 @@ impl Qemu {
         let client = Self::control(guest).await?;
         let _turn = guest.mirrors.turn.lock().await;
         for copy in copies {
-            let Some(known) = self.records.get(*copy) else { continue };
+            // One that was vouched for, and never mirrored, has nothing in the guest.
+            let Some(known) = self.records.get(*copy).filter(|known| known.disk.is_some()) else { continue };
             self.records.set(*copy, Status::Broken)?;
+            cut_if_silent(&client, *copy, &known).await;
             let index = index(guest, &client, known.disk).await?;
             job::end(guest, &client, index, *copy).await?;
         }
@@ -347,11 +375,13 @@ impl Mirrors for Qemu {
         copies: &[Uuid],
     ) -> Result<BTreeMap<Uuid, MirrorStatus>, HypervisorError> {
         let is_up = self.guest(instance).is_some_and(|guest| !guest.has_ended());
+        let looked = self.look_now(instance);
         let mut clean = BTreeMap::new();
         for copy in copies {
             let status = self.records.get(*copy).filter(|known| known.instance == instance);
             match (status.map(|known| known.status), is_up) {
-                (Some(Status::Clean), false) | (Some(Status::Ready), true) => {
+                (Some(Status::Clean), false) => drop(clean.insert(*copy, MirrorStatus::Ready)),
+                (Some(Status::Ready), true) if looked => {
                     clean.insert(*copy, MirrorStatus::Ready);
                 }
                 (_, _) => {
@@ -411,10 +441,10 @@ impl Mirrors for Qemu {
     }
 
     fn mirrors_of(&self, instance: Uuid, copies: &[Uuid]) -> BTreeMap<Uuid, MirrorStatus> {
-        let is_up = self.guest(instance).is_some_and(|guest| !guest.has_ended());
+        let looked = self.look_now(instance);
         let known = self.records.report(instance);
         let status = |copy: &Uuid| {
-            let found = known.iter().find(|report| report.copy == *copy && is_up);
+            let found = known.iter().find(|report| report.copy == *copy && looked);
             (*copy, found.map_or(MirrorStatus::Broken, |report| report.status))
         };
         copies.iter().map(status).collect()
@@ -427,5 +457,10 @@ impl Mirrors for Qemu {
 
     fn written(&self, instance: Uuid) -> Result<(), HypervisorError> {
         self.records.forget(|_, known| known.instance == instance && known.status == Status::Clean)
+    }
+
+    fn served(&self, disks: &[Uuid]) -> Result<(), HypervisorError> {
+        let is_served = |known: &Kept| known.disk.is_some_and(|disk| disks.contains(&disk));
+        self.records.forget(|_, known| known.status == Status::Clean && is_served(known))
     }
 }

@@ -109,6 +109,11 @@ impl Records {
         }
     }
 
+    /// The QEMU that mirrored an instance's disks is gone, and all mirrors with it.
+    pub(crate) fn break_off(&self, instance: Uuid) -> Result<(), HypervisorError> {
+        self.going(instance).into_iter().try_for_each(|(copy, _)| self.set(copy, Status::Broken))
+    }
+
     /// How far a mirror is; that alone is not written down.
     pub(crate) fn progress(&self, copy: Uuid, progress: (u64, u64)) {
         if let Some(known) = self.lock().get_mut(&copy) {

@@ -10,7 +10,7 @@ use muster_core::{
 use muster_hooksrv::{Begin, Call, CallId, JournalError, Known, OnLost, RequestDigest};
 
 use super::{Fate, Orphan, Run, SimNode, Work, is_hooks};
-use crate::sim::{
+use crate::{
     check::Checker,
     event::{Answer, Caller, Context, Event},
     mutation::Mutation,

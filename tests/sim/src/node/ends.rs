@@ -5,7 +5,7 @@ use muster_core::calls::NodeCall;
 use muster_hooksrv::CallId;
 
 use super::{Fate, SimNode, Work};
-use crate::sim::{
+use crate::{
     event::{Answer, Caller, Context, Event},
     mutation::Mutation,
     scripts,
