@@ -83,6 +83,18 @@ impl Operation for InstanceShutdown {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{model::CopyState, ops::StepKind};
+
+    #[test]
+    fn copies_of_a_guest_that_did_not_end_in_sync_are_stale() {
+        let (cluster, fresh, op) = InstanceShutdown::examples().remove(2);
+        let plan = examples::prepared(&op, &cluster, &fresh, &cluster.master).plan;
+        let [stop, asked] = &plan.steps[..] else { panic!("{:?}", plan.steps) };
+        assert!(stop.call.text().starts_with("stop"), "{}", stop.call.text());
+        let StepKind::Optional { edits } = &asked.kind else { panic!("{:?}", asked.kind) };
+        let is_stale = |edit: &Edit| matches!(edit, Edit::CopySet { state: CopyState::Stale, .. });
+        assert_eq!((edits.len(), edits.iter().all(is_stale)), (2, true));
+    }
 
     #[test]
     fn refusals() {
