@@ -149,7 +149,14 @@ fn lay_aside(driver: MasterDriver, retired: Retired, master: &Arc<Master>) -> Re
 
 /// Shows what is durable now, answers those who wait for it, performs what follows from it.
 fn release(mut released: Released, master: &Arc<Master>, runtime: &Handle, effects: &Effects) {
-    master.view().publish_jobs(std::mem::take(&mut released.jobs));
+    for job in std::mem::take(&mut released.jobs) {
+        let id = job.id();
+        let before = master.view().job(id);
+        master.view().publish_jobs([job]);
+        if let Some(now) = master.view().job(id) {
+            master.job_log.changed(before.as_ref().map(|view| &*view.job), &now.job);
+        }
+    }
     master.view().forget_jobs(&released.archived);
     let edits = std::mem::take(&mut released.edits);
     if !edits.is_empty() {

@@ -80,6 +80,7 @@ impl Master {
         self.keep_store(store, failpoints);
         self.nodes.clear();
         self.enrolment.clear();
+        self.host_facts.clear();
         self.set_standing(Standing::Retired { successor });
     }
 }
@@ -378,6 +379,7 @@ pub(crate) async fn see_to_the_end(master: Arc<Master>, job: u64) {
         | Phase::Cleaning { .. }
         | Phase::PostHooks { .. }
         | Phase::Undoing { .. }
+        | Phase::Ending { .. }
         | Phase::Blocked { .. } => stand_down(&master, &job).await,
     }
 }

@@ -77,7 +77,7 @@ impl View {
     pub fn locks(&self) -> Vec<Locks> {
         let jobs = self.read_jobs();
         let views = jobs.values().map(|job| job.borrow().job.clone());
-        views.filter(|job| !job.done()).map(|job| job.submission.locks()).collect()
+        views.filter(|job| !job.is_unlocked()).map(|job| job.submission.locks()).collect()
     }
 
     /// The instances that have files on a node, with their generations.

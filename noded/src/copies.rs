@@ -104,7 +104,7 @@ impl Drop for Copy {
 }
 
 impl Runs for Copies {
-    fn end_job(&self, job: u64) -> BoxFuture<'_, Ended> {
+    fn end_job<'a>(&'a self, job: u64, _calls: &'a [CallId]) -> BoxFuture<'a, Ended> {
         Box::pin(self.end(move |of| of == job))
     }
 
@@ -131,9 +131,9 @@ mod tests {
         let copies = Arc::new(Copies::default());
         let (mine, other, unnamed) = (copies.begin(1), copies.begin(2), copies.begin(NO_JOB));
         let copying = tokio::spawn(async move { mine.told_to_end().await });
-        assert_eq!(copies.end_job(1).await, Ended { told: 1, left: 0 });
+        assert_eq!(copies.end_job(1, &[]).await, Ended { told: 1, left: 0 });
         assert_eq!(copying.await.unwrap().code(), tonic::Code::Aborted);
-        assert_eq!(copies.end_job(1).await, Ended::default());
+        assert_eq!(copies.end_job(1, &[]).await, Ended::default());
         let ending = copies.end_others(BTreeSet::from([3]));
         tokio::pin!(ending);
         assert!(futures::poll!(&mut ending).is_pending(), "it waits for the copy's end");

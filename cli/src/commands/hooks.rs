@@ -1,10 +1,19 @@
 //! `gnt-hooks`.
 
-use muster_proto::v1::{self, ExplainRequest, ListNodeHooksRequest};
+use std::time::Duration;
 
-use super::{backup, cluster, hooks_init, hooks_lint, instance, node, operation::Asked};
+use muster_core::hooks::HooksVersion;
+use muster_proto::{
+    convert::hooks::version_from_wire,
+    v1::{self, ExplainRequest, GetClusterRequest, ListNodeHooksRequest},
+};
+
+use super::{
+    backup, cluster, group, hook_policy, hook_runs, hooks_init, hooks_lint, hooks_sync, instance, network,
+    node, operation::Asked,
+};
 use crate::{
-    args::{CommandLine, ConnectionFlags, ExplainFlags, Group, HooksVerb, parse_explained},
+    args::{CommandLine, ConnectionFlags, ExplainFlags, Group, HooksVerb, VersionFlag, parse_explained},
     client::{Master, answer},
     exit::Failure,
     output::{
@@ -23,12 +32,37 @@ pub(super) async fn run(connection: &ConnectionFlags, verb: HooksVerb) -> Result
             let found = answer(master.queries().list_node_hooks(ListNodeHooksRequest { nodes })).await?.nodes;
             print(&selection.render(&found.iter().flat_map(render::rows).collect::<Vec<_>>()))
         }
+        HooksVerb::Sync(flags) => hooks_sync::sync(connection, flags).await,
+        HooksVerb::Diff { nodes, list } => hooks_sync::diff(connection, nodes, &list).await,
+        HooksVerb::Policy(verb) => hook_policy::run(connection, verb).await,
         HooksVerb::Explain(flags) => explain(connection, flags).await,
-        HooksVerb::Init { dir, host, json } => hooks_init::run(dir, &host, json.json),
-        HooksVerb::Lint { dir, daemon_user, host, json } => {
-            hooks_lint::run(dir, daemon_user, &host, json.json)
+        HooksVerb::Run(flags) => hook_runs::run(connection, flags).await,
+        HooksVerb::History(flags) => hook_runs::history(connection, flags).await,
+        HooksVerb::Init { dir, version, host, json } => {
+            let version = version_of(connection, version).await;
+            hooks_init::run(dir, version, &host, json.json)
+        }
+        HooksVerb::Lint { dir, daemon_user, version, host, json } => {
+            let version = version_of(connection, version).await;
+            hooks_lint::run(dir, daemon_user, version, &host, json.json)
         }
     }
+}
+
+/// How long a master is asked for its cluster's version before it counts as not there: the verbs need none.
+const VERSION_WAIT: Duration = Duration::from_secs(3);
+
+/// The version that was named, else the cluster's, else the default one.
+async fn version_of(connection: &ConnectionFlags, flag: VersionFlag) -> HooksVersion {
+    if let Some(version) = flag.hooks_version {
+        return version;
+    }
+    let asked = async {
+        let master = Master::connect(connection).await.ok()?;
+        let cluster = answer(master.queries().get_cluster(GetClusterRequest {})).await.ok()?;
+        version_from_wire(cluster.hooks?.version?)
+    };
+    tokio::time::timeout(VERSION_WAIT, asked).await.ok().flatten().unwrap_or_default()
 }
 
 /// What the words ask for, parsed by the very definitions of the verb that they name.
@@ -47,6 +81,8 @@ fn asked(words: &[String]) -> Result<(ConnectionFlags, Asked), Failure> {
         Group::Node(verb) => node::asked(verb),
         Group::Instance(verb) => instance::asked(verb),
         Group::Backup(verb) => backup::asked(verb),
+        Group::Group(verb) => group::asked(verb),
+        Group::Network(verb) => network::asked(verb),
         Group::Job(_) | Group::Os(_) | Group::Hooks(_) => None,
     };
     let asked = asked.ok_or_else(|| {

@@ -6,15 +6,24 @@ mod client_cert;
 mod cluster;
 mod confirm;
 mod console;
+mod group;
+mod hook_points;
+mod hook_policy;
+mod hook_runs;
 mod hooks;
 mod hooks_host;
 mod hooks_init;
 mod hooks_lint;
+mod hooks_sync;
 mod instance;
 mod job;
+mod network;
 mod node;
+mod node_command;
 mod operation;
 mod os;
+mod tags;
+mod verify;
 
 use crate::{
     args::{CommandLine, Group},
@@ -31,6 +40,8 @@ pub(crate) async fn run(line: CommandLine) -> Result<(), Failure> {
         Group::Instance(verb) => instance::run(&connection, verb).await,
         Group::Backup(verb) => backup::run(&connection, verb).await,
         Group::Job(verb) => job::run(&connection, verb).await,
+        Group::Group(verb) => group::run(&connection, verb).await,
+        Group::Network(verb) => network::run(&connection, verb).await,
         Group::Os(verb) => os::run(&connection, verb).await,
         Group::Hooks(verb) => hooks::run(&connection, verb).await,
     };

@@ -3,12 +3,15 @@
 use std::{net::IpAddr, time::Duration};
 
 use muster_proto::v1::{
-    CreateTokenRequest, ListNodesRequest, ListPendingRequest, NodeAdd, NodeModify, NodeRemove,
-    operation::Operation,
+    CreateTokenRequest, ListNodesRequest, ListPendingRequest, NodeAdd, NodeEvacuate, NodeMigrate, NodeModify,
+    NodeRemove, operation::Operation,
 };
 use serde_json::json;
 
-use super::operation::{self, Asked};
+use super::{
+    operation::{self, Asked},
+    tags,
+};
 use crate::{
     args::{ConnectionFlags, NodeVerb, TokenVerb},
     client::{Master, answer},
@@ -35,7 +38,12 @@ pub(super) async fn run(connection: &ConnectionFlags, verb: NodeVerb) -> Result<
             print(&selection.render(&nodes))
         }
         NodeVerb::Info { names, live, json } => info(connection, names, live, json.json).await,
-        operation @ (NodeVerb::Add { .. } | NodeVerb::Remove { .. } | NodeVerb::Modify { .. }) => {
+        NodeVerb::Tags(verb) => tags::run(connection, "node", verb).await,
+        operation @ (NodeVerb::Add { .. }
+        | NodeVerb::Remove { .. }
+        | NodeVerb::Migrate { .. }
+        | NodeVerb::Evacuate { .. }
+        | NodeVerb::Modify { .. }) => {
             let asked = asked(operation).expect("these verbs ask for operations");
             operation::carry_out(connection, asked).await
         }
@@ -48,12 +56,36 @@ pub(super) fn asked(verb: NodeVerb) -> Option<Asked> {
         NodeVerb::Token(_) | NodeVerb::Pending(_) | NodeVerb::List { .. } | NodeVerb::Info { .. } => {
             return None;
         }
-        NodeVerb::Add { name, secondary_ip, address, readd, operation } => {
-            let add = NodeAdd { name, primary_ip: text(address), secondary_ip: text(secondary_ip), readd };
+        NodeVerb::Tags(verb) => return tags::asked("node", verb),
+        NodeVerb::Add { name, secondary_ip, address, readd, node_group, operation } => {
+            let (primary_ip, secondary_ip) = (text(address), text(secondary_ip));
+            let add = NodeAdd { name, primary_ip, secondary_ip, readd, group: node_group };
             Asked::one(Operation::NodeAdd(add), operation)
         }
         NodeVerb::Remove { name, operation } => {
             Asked::one(Operation::NodeRemove(NodeRemove { name }), operation)
+        }
+        NodeVerb::Migrate { name, operation } => {
+            Asked::one(Operation::NodeMigrate(NodeMigrate { name }), operation)
+        }
+        NodeVerb::Evacuate {
+            name,
+            primary_only,
+            secondary_only,
+            all: _,
+            new_secondary,
+            ignore_consistency,
+            fenced,
+            operation,
+        } => {
+            let which = match (primary_only, secondary_only) {
+                (true, _) => "primaries",
+                (false, true) => "secondaries",
+                (false, false) => "all",
+            };
+            let which = which.to_owned();
+            let evacuate = NodeEvacuate { name, which, new_secondary, ignore_consistency, fenced };
+            Asked::one(Operation::NodeEvacuate(evacuate), operation)
         }
         NodeVerb::Modify { name, offline, drained, master_candidate, address, secondary_ip, operation } => {
             let change = NodeModify {

@@ -11,13 +11,14 @@ use super::{
 };
 
 /// Said of each operation that has placeholders.
-const PLACEHOLDERS: &str = "Values in <angle brackets> are drawn when the operation is submitted.\n";
+const PLACEHOLDERS: &str =
+    "Values in <angle brackets> are drawn when the operation is submitted, or known after it.\n";
 
 /// An operation for people. What all nodes of a phase have in common is printed once.
 pub(crate) fn explain_text(explained: &ExplainResponse) -> String {
     let title = format!("{}({})", explained.op_id, visible_line(&explained.target));
     if explained.prefix.is_none() {
-        return format!("{title} runs no hooks in interface version 1.\n");
+        return format!("{title} runs no hooks in interface version {}.\n", explained.hooks_version);
     }
     let mut text = format!("{title}: what would run now; nothing was run, locked or changed.\n");
     for phase in &explained.phases {
@@ -78,7 +79,8 @@ fn node_text(node: &ExplainedNode, directory: &str) -> String {
         } else {
             ""
         };
-        text += &format!("    runs     {}  {}{remark}\n", script.name, own.join(" "));
+        let from = if script.from_cluster { "  of the cluster's set" } else { "" };
+        text += &format!("    runs     {}  {}{from}{remark}\n", script.name, own.join(" "));
     }
     for entry in &node.skipped {
         let name = visible_line(&entry.name);
@@ -120,6 +122,7 @@ fn node_json(node: &ExplainedNode, path: &str) -> Json {
         let script = explained.script.clone().unwrap_or_default();
         json!({
             "name": script.name,
+            "source": super::hooks::source(script.from_cluster),
             "unsafe": script.r#unsafe,
             "warn_after_ms": script.warn_timeout_ms,
             "kill_after_ms": script.kill_timeout_ms,
@@ -183,6 +186,7 @@ mod tests {
         let directory = "node-add-post.d".to_owned();
         let post = ExplainedPhase { phase: HookPhase::Post.into(), directory, nodes: Vec::new() };
         ExplainResponse {
+            hooks_version: 1,
             op_id: "OP_ADD_NODE".to_owned(),
             target: "node4".to_owned(),
             prefix: Some("node-add".to_owned()),
@@ -212,10 +216,10 @@ pre: node-add-pre.d on node1, node2
 
 post: node-add-post.d on no node
 
-Values in <angle brackets> are drawn when the operation is submitted.
+Values in <angle brackets> are drawn when the operation is submitted, or known after it.
 ";
         assert_eq!(explain_text(&explained()), expected);
-        let none = ExplainResponse { prefix: None, phases: Vec::new(), ..explained() };
+        let none = ExplainResponse { prefix: None, phases: Vec::new(), hooks_version: 1, ..explained() };
         assert_eq!(explain_text(&none), "OP_ADD_NODE(node4) runs no hooks in interface version 1.\n");
     }
 

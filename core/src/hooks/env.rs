@@ -1,4 +1,4 @@
-//! The environment of hook scripts, interface version 1 (HOOKS.md E1-E5): built once, kept with the job.
+//! The environment of hook scripts (HOOKS.md E1-E5): built once, kept with the job.
 
 use std::collections::BTreeMap;
 
@@ -8,6 +8,8 @@ use serde::{Deserialize, Serialize};
 pub const PHASE_PRE: &str = "PRE";
 /// The phase's value of `HOOKS_PHASE` after the operation.
 pub const PHASE_POST: &str = "POST";
+/// The phase's value of `HOOKS_PHASE` after an operation that was denied or failed.
+pub const PHASE_FAILED: &str = "FAILED";
 /// `PATH` of every script (HOOKS.md X5).
 pub const SCRIPT_PATH: &str = "/sbin:/bin:/usr/sbin:/usr/bin";
 /// What stands before every variable's name (HOOKS.md E1).
@@ -23,22 +25,17 @@ pub enum Phase {
     Pre,
     /// Logging, after the commit.
     Post,
+    /// Logging, after an operation that was denied or failed.
+    Failed,
 }
 
 impl Phase {
-    /// The value of `HOOKS_PHASE`, as interface version 1 prints it.
-    pub fn value(self) -> &'static str {
-        match self {
-            Phase::Pre => PHASE_PRE,
-            Phase::Post => PHASE_POST,
-        }
-    }
-
     /// The directory of a prefix: `node-add` gives `node-add-pre.d` (HOOKS.md D1).
     pub fn directory(self, prefix: &str) -> String {
         match self {
             Phase::Pre => format!("{prefix}-pre.d"),
             Phase::Post => format!("{prefix}-post.d"),
+            Phase::Failed => format!("{prefix}-failed.d"),
         }
     }
 }

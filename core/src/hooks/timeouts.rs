@@ -20,9 +20,27 @@ pub struct ScriptLimits {
     pub notes: Vec<String>,
 }
 
-/// Reads the limits from a script's first bytes; `max_ms` bounds both (HOOKS.md X8).
-pub fn script_limits(head: &[u8], max_ms: u64) -> ScriptLimits {
-    let mut limits = ScriptLimits { warn_ms: WARN_DEFAULT_MS, kill_ms: KILL_DEFAULT_MS, notes: Vec::new() };
+/// The limits of scripts that set none, and the bound of those that scripts set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LimitBounds {
+    /// Warning limit in milliseconds.
+    pub warn_ms: u64,
+    /// Kill limit in milliseconds.
+    pub kill_ms: u64,
+    /// Bound of both.
+    pub max_ms: u64,
+}
+
+impl Default for LimitBounds {
+    fn default() -> Self {
+        LimitBounds { warn_ms: WARN_DEFAULT_MS, kill_ms: KILL_DEFAULT_MS, max_ms: TIMEOUT_MAX_DEFAULT_MS }
+    }
+}
+
+/// Reads the limits from a script's first bytes (HOOKS.md X8).
+pub fn script_limits(head: &[u8], bounds: LimitBounds) -> ScriptLimits {
+    let LimitBounds { warn_ms, kill_ms, max_ms } = bounds;
+    let mut limits = ScriptLimits { warn_ms, kill_ms, notes: Vec::new() };
     let text: String = String::from_utf8_lossy(head).chars().take(HEAD_CHARS_MAX).collect();
     for line in text.lines() {
         for (key, slot) in
@@ -75,7 +93,7 @@ mod tests {
     use super::*;
 
     fn check(head: &str, warn_ms: u64, kill_ms: u64, notes: usize) {
-        let limits = script_limits(head.as_bytes(), TIMEOUT_MAX_DEFAULT_MS);
+        let limits = script_limits(head.as_bytes(), LimitBounds::default());
         assert_eq!(
             (limits.warn_ms, limits.kill_ms, limits.notes.len()),
             (warn_ms, kill_ms, notes),
@@ -103,5 +121,17 @@ mod tests {
             KILL_DEFAULT_MS,
             0,
         );
+    }
+
+    #[test]
+    fn x8_a_script_that_sets_none_has_the_directorys_limits() {
+        let bounds = LimitBounds { warn_ms: 1_000, kill_ms: 5_000, max_ms: 60_000 };
+        let limits = |head: &str| {
+            let limits = script_limits(head.as_bytes(), bounds);
+            (limits.warn_ms, limits.kill_ms)
+        };
+        assert_eq!(limits("#!/bin/sh\n"), (1_000, 5_000));
+        assert_eq!(limits("# HOOK_KILL_TIMEOUT=20 s\n"), (1_000, 20_000));
+        assert_eq!(limits("# HOOK_KILL_TIMEOUT=20 h\n"), (1_000, 60_000));
     }
 }

@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Given, HookNodes, ObjectKind, Operation, Plan, Refusal, Row, Submitter, common, examples, mirroring,
-    parts,
+    Given, HookNodes, HookRow2, Hooks2, ObjectKind, Operation, Plan, Refusal, Row, Submitter, common,
+    examples, hooks2, mirroring, parts,
 };
 use crate::{
     calls::{Call, MigrationCall, MirrorCall, NodeCall, Sync},
@@ -15,6 +15,9 @@ use crate::{
     model::{Cluster, CopyState, Instance, Mirror},
     names::{InstanceName, NodeName},
 };
+
+/// What can be done where the copies miss writes.
+const ADVICE: &str = "wait until it is in sync again";
 
 /// Migrates an instance.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -61,6 +64,7 @@ impl Operation for InstanceMigrate {
         op_id: "OP_INSTANCE_MIGRATE",
         object: ObjectKind::Instance,
         hooks: None,
+        hooks2: Some(HookRow2::both("instance-migrate", "OP_INSTANCE_MIGRATE")),
         submitter: Submitter::Operator,
     };
     type Checked = Checked;
@@ -98,6 +102,11 @@ impl Operation for InstanceMigrate {
         Env::new()
     }
 
+    fn hooks2(&self, given: Given<'_>, checked: &Checked) -> Hooks2 {
+        let own = Env::new().boolean("MIGRATE_LIVE", true).boolean("MIGRATE_CLEANUP", false);
+        hooks2::turned(given, &checked.before, &checked.after.primary).with(own)
+    }
+
     fn plan(&self, given: Given<'_>, checked: &Checked) -> Plan {
         let Checked { before, after } = checked;
         let (source, target) = (&before.primary, &after.primary);
@@ -115,10 +124,10 @@ impl Operation for InstanceMigrate {
             address: mirroring::data_address(given.cluster, target),
             port: None,
         };
-        let mut plan = Plan::new()
+        let old = mirroring::copies(before, |_| true);
+        let mut plan = mirroring::plan_rely(Plan::new(), given.cluster, before, &old, ADVICE)
             .step(on(target, receive), parts::guest_stop(after, 0))
             .step(on(source, send), on(source, MigrationCall::Cancel { instance, name: name.clone() }));
-        let old = mirroring::copies(before, |_| true);
         if !old.is_empty() {
             // The mirrors have ended; the files are the new guest's now.
             let copies = old.iter().map(|copy| copy.mirror.uuid).collect();

@@ -3,11 +3,10 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Given, HookNodes, HookRow, ObjectKind, Operation, Plan, Refusal, Row, Submitter, common, examples,
-    mirroring, parts,
+    Given, HookNodes, HookRow, HookRow2, Hooks2, ObjectKind, Operation, Plan, Refusal, Row, Submitter,
+    common, examples, hooks2, mirroring, parts,
 };
 use crate::{
-    edit::Edit,
     hooks::Env,
     locks::Locks,
     model::{Cluster, Instance},
@@ -26,11 +25,18 @@ pub struct InstanceShutdown {
     pub timeout_s: Option<u32>,
 }
 
+impl InstanceShutdown {
+    fn timeout_ms(&self) -> u64 {
+        self.timeout_s.map_or(parts::SHUTDOWN_TIMEOUT_MS, |seconds| u64::from(seconds) * 1000)
+    }
+}
+
 impl Operation for InstanceShutdown {
     const ROW: Row = Row {
         op_id: "OP_INSTANCE_SHUTDOWN",
         object: ObjectKind::Instance,
         hooks: Some(HookRow { prefix: "instance-shutdown", op_code: "OP_INSTANCE_SHUTDOWN" }),
+        hooks2: Some(HookRow2::both("instance-stop", "OP_INSTANCE_SHUTDOWN")),
         submitter: Submitter::Operator,
     };
     type Checked = Instance;
@@ -60,14 +66,16 @@ impl Operation for InstanceShutdown {
         common::instance_env(instance)
     }
 
+    fn hooks2(&self, given: Given<'_>, instance: &Instance) -> Hooks2 {
+        let timeout = Env::new().set("TIMEOUT", hooks2::seconds(self.timeout_ms()));
+        Hooks2::instance(given, instance).with(timeout)
+    }
+
     fn plan(&self, given: Given<'_>, instance: &Instance) -> Plan {
-        let timeout_ms =
-            self.timeout_s.map_or(parts::SHUTDOWN_TIMEOUT_MS, |seconds| u64::from(seconds) * 1000);
         let after = Instance { up: false, ..instance.clone() };
-        let plan = parts::plan_stop(Plan::new(), given.cluster, instance, timeout_ms);
-        let plan = mirroring::plan_stopped(plan, given.cluster, instance);
+        let plan = parts::plan_stop(Plan::new(), given.cluster, instance, self.timeout_ms());
+        let plan = mirroring::plan_stopped(plan, given.cluster, instance, after);
         mirroring::plan_release(plan, given.cluster, instance)
-            .edit(Edit::InstancePut { instance: Box::new(after) })
     }
 
     fn examples() -> Vec<(Cluster, super::Fresh, Self)> {
@@ -83,10 +91,15 @@ impl Operation for InstanceShutdown {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{model::CopyState, ops::StepKind};
+    use crate::{
+        calls::{MirrorStatus, Output},
+        edit::Edit,
+        model::CopyState,
+        ops::StepKind,
+    };
 
     #[test]
-    fn copies_of_a_guest_that_did_not_end_in_sync_are_stale() {
+    fn copies_of_a_guest_whose_node_can_not_say_how_it_ended_are_stale() {
         let (cluster, fresh, op) = InstanceShutdown::examples().remove(2);
         let plan = examples::prepared(&op, &cluster, &fresh, &cluster.master).plan;
         let [stop, asked] = &plan.steps[..] else { panic!("{:?}", plan.steps) };
@@ -94,6 +107,24 @@ mod tests {
         let StepKind::Optional { edits } = &asked.kind else { panic!("{:?}", asked.kind) };
         let is_stale = |edit: &Edit| matches!(edit, Edit::CopySet { state: CopyState::Stale, .. });
         assert_eq!((edits.len(), edits.iter().all(is_stale)), (2, true));
+    }
+
+    #[test]
+    fn copies_are_what_their_mirrors_were_at_the_end() {
+        let (cluster, fresh, op) = InstanceShutdown::examples().remove(2);
+        let plan = examples::prepared(&op, &cluster, &fresh, &cluster.master).plan;
+        let copies = mirroring::copies(&cluster.instances[&op.instance], |_| true);
+        let statuses = [MirrorStatus::Broken, MirrorStatus::Ready];
+        let mirrors = copies.iter().map(|copy| copy.mirror.uuid).zip(statuses).collect();
+        let told = [Output::default(), Output { mirrors, ..Output::default() }];
+        let mut after = Some(cluster);
+        for mut edit in plan.edits {
+            edit.fill(&told);
+            edit.apply(&mut after);
+        }
+        let after = &after.unwrap().instances[&op.instance];
+        let states: Vec<CopyState> = after.disks.iter().map(|disk| disk.mirrors[0].state).collect();
+        assert_eq!((after.up, &states[..]), (false, &[CopyState::Stale, CopyState::Consistent][..]));
     }
 
     #[test]

@@ -51,6 +51,7 @@ impl AgentService for AgentGrpc {
             epoch_seen: member.as_ref().map_or(0, |member| member.epoch_seen),
             facts_serial: self.0.facts().serial(),
             hooks_only: self.0.backends().hooks_only(),
+            hook_set: self.0.hook_set(),
         }))
     }
 
@@ -86,9 +87,10 @@ impl AgentService for AgentGrpc {
 
     async fn watch(&self, request: Request<v1::WatchRequest>) -> Result<Response<Self::WatchStream>, Status> {
         let peer = Peer::of(&request)?.clone();
-        let context = Context::parse(request.into_inner().context)?;
+        let request = request.into_inner();
+        let context = Context::parse(request.context)?;
         let _turn = self.0.admit(&peer, context, Purpose::Ask).await?;
-        Ok(Response::new(node_state::watch(Arc::clone(&self.0), context)))
+        Ok(Response::new(node_state::watch(Arc::clone(&self.0), context, request.refresh_host)))
     }
 
     async fn make_signing_request(

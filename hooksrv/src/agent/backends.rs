@@ -69,8 +69,9 @@ pub struct Ended {
 
 /// Calls that run, by job: what the master may end.
 pub trait Runs: Send + Sync {
-    /// Ends all runs of a job and waits for it, 10 s at most.
-    fn end_job(&self, job: u64) -> BoxFuture<'_, Ended>;
+    /// Ends the runs of a job and waits for it, 10 s at most. Those that tell of the job's end go on, where they are not
+    /// among `calls`.
+    fn end_job<'a>(&'a self, job: u64, calls: &'a [CallId]) -> BoxFuture<'a, Ended>;
 
     /// Sees to it that calls that were not begun here never begin, however late they arrive.
     fn withdraw<'a>(&'a self, calls: &'a [CallId]) -> BoxFuture<'a, Result<(), CallError>>;
@@ -87,10 +88,10 @@ where
     E: Clone + Send + Sync + 'static,
     A: Clone + Serialize + DeserializeOwned + Send + Sync + 'static,
 {
-    fn end_job(&self, job: u64) -> BoxFuture<'_, Ended> {
+    fn end_job<'a>(&'a self, job: u64, calls: &'a [CallId]) -> BoxFuture<'a, Ended> {
         Box::pin(async move {
-            let told = self.end_job(job).await;
-            Ended { told, left: self.runs_of(job) }
+            let told = self.end_job_but_its_end(job, calls).await;
+            Ended { told, left: self.runs_of(job, calls) }
         })
     }
 

@@ -134,7 +134,8 @@ pub async fn open(
     stopping: CancellationToken,
 ) -> Result<(Arc<Agent>, HookGrpc), Failure> {
     let folder = config.node_dir();
-    let runner = RunnerConfig::new(config.hooks_dir.clone(), folder.join("output"));
+    let mut runner = RunnerConfig::new(config.hooks_dir.clone(), folder.join("output"));
+    runner.sets_dir = Some(config.hook_sets_dir());
     let runner = Arc::new(HookRunner::new(process, runner)?);
     let keepers = HookKeepers::new(runner, KeepersConfig { dir: folder.join("keepers"), program: keeper })?;
     let calls = keepers.open_calls(&folder.join("calls/hooks")).await?;

@@ -45,11 +45,8 @@ impl Node {
     }
 
     pub(crate) async fn run(&self, id: &str, job: u64, content: &str) -> Result<Stream, CallError> {
-        let request = HookRequest {
-            directory: DirectoryName::new("node-add", Phase::Pre).unwrap(),
-            env: Env::new(),
-            policy: HookPolicy::default(),
-        };
+        let directory = DirectoryName::new("node-add", Phase::Pre).unwrap();
+        let request = HookRequest::new(directory, Env::new(), HookPolicy::default());
         let digest = RequestDigest::of(content.as_bytes());
         run_hooks(&self.keepers, &self.calls, CallId::parse(id).unwrap(), digest, job, request).await
     }

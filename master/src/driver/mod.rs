@@ -4,6 +4,7 @@
 //! their replies and effects are released in order. A store error is returned and ends the process: the memory is ahead
 //! of the disk then, and a restart from the disk is the way back.
 
+mod follow_up;
 mod queue;
 mod submit;
 
@@ -341,6 +342,9 @@ impl<S: Store, C: Clock, I: Ids> Driver<S, C, I> {
         self.changed_config.extend(output.changes.config);
         self.released.edits.extend(output.changes.edits);
         self.released.effects.extend(output.effects);
+        for asked in output.follow_ups {
+            self.submit_follow_ups(asked);
+        }
     }
 
     fn cancel(&mut self, job: u64, kill: bool, reply: CancelReply) {
@@ -352,9 +356,15 @@ impl<S: Store, C: Clock, I: Ids> Driver<S, C, I> {
             (false, _) => Err(format!("there is no job {job}")),
             (true, Some(why)) => Err(why),
             (true, None) => {
+                let was_ending = self.engine.job(job).is_some_and(Job::is_unlocked);
                 self.input(input);
                 let over = self.engine.job(job).is_some_and(Job::over);
-                Ok(if over { format!("job {job} is {word}") } else { format!("job {job} is being {word}") })
+                Ok(match (was_ending, over) {
+                    // How it ends was settled before.
+                    (true, _) => format!("the scripts at the end of job {job} are ended"),
+                    (false, true) => format!("job {job} is {word}"),
+                    (false, false) => format!("job {job} is being {word}"),
+                })
             }
         };
         self.released.replies.push(Box::new(move || reply(answer)));
@@ -371,6 +381,7 @@ fn committed(job: &Job) -> bool {
         | Phase::Running { .. }
         | Phase::Undoing { .. }
         | Phase::Blocked { .. }
+        | Phase::Ending { .. }
         | Phase::Done { .. } => false,
     }
 }

@@ -9,11 +9,12 @@ use muster_core::{
     hooks::{Env, HookPolicy, Phase, SCRIPT_PATH, VARIABLE_PREFIX},
     model::Cluster,
     names::NodeName,
-    ops::{Op, Refusal},
+    ops::{AFTER_VARIABLES, GLOBAL_PREFIX, Op, Refusal},
 };
 use muster_proto::{
     convert::{
         fields,
+        hooks::version_to_wire,
         operation::{Submit, submit},
     },
     transport::Peer,
@@ -22,7 +23,10 @@ use muster_proto::{
 use tonic::Status;
 
 use super::{caller, query::node_hooks};
-use crate::{master::Master, shell::wall_ms};
+use crate::{host_facts::facts_for, master::Master, shell::wall_ms};
+
+/// Stands for what only the job knows, when it is done.
+const AFTER_PLACEHOLDER: &str = "<known after the operation>";
 
 /// Answers from the present configuration, and asks each node of the operation's sets once, side by side.
 pub(super) async fn explain(
@@ -47,16 +51,21 @@ pub(super) async fn explain(
         path: SCRIPT_PATH.to_owned(),
         ..v1::ExplainResponse::default()
     };
-    let Some(hooks) = row.hooks else { return Ok(answer) };
     let committed = master.view().cluster();
     let new_cluster = master.new_cluster(&op)?;
+    let version = committed.as_deref().or(new_cluster.as_deref()).map(|cluster| cluster.hooks.version);
+    let version = version.unwrap_or_default();
+    answer.hooks_version = version_to_wire(version);
+    let Some(prefix) = row.prefix_in(version) else { return Ok(answer) };
     let pending = if let Op::NodeAdd(add) = &op { master.pending_node(&add.name) } else { None };
+    let node_facts = facts_for(master, &op);
     let undone = undone(master);
     let question = Question {
         op: &op,
         cluster: committed.as_deref(),
         new_cluster: new_cluster.as_deref(),
         pending: pending.as_ref(),
+        node_facts: node_facts.as_ref(),
         local: &local,
         undone: &undone,
         user: &caller::user(peer, |uuid| master.client_name(uuid)),
@@ -68,10 +77,13 @@ pub(super) async fn explain(
     candidate_only(&op, cluster).map_err(refused)?;
     let found = explained(question).map_err(refused)?;
     let listings = listings(master, cluster, &found).await;
-    answer.prefix = Some(hooks.prefix.to_owned());
+    answer.prefix = Some(prefix.to_owned());
     answer.placeholders = found.placeholders.iter().map(|name| format!("{VARIABLE_PREFIX}{name}")).collect();
-    answer.phases =
-        [Phase::Pre, Phase::Post].map(|phase| explained_phase(phase, hooks.prefix, &found, &listings)).into();
+    let phases = [Phase::Pre, Phase::Post].into_iter().filter(|phase| row.runs_in(version, *phase));
+    answer.phases = phases.map(|phase| explained_phase(phase, prefix, &found, &listings)).collect();
+    if let Some(own) = listings.get(&local) {
+        add_global(&mut answer.phases, own, &found);
+    }
     Ok(answer)
 }
 
@@ -122,6 +134,35 @@ async fn listings(
     futures::future::join_all(asked).await.into_iter().collect()
 }
 
+/// Adds what the global directories would run, where they have anything.
+fn add_global(phases: &mut Vec<v1::ExplainedPhase>, own: &v1::NodeHooks, found: &Explained) {
+    for phase in [Phase::Pre, Phase::Post] {
+        let directory = phase.directory(GLOBAL_PREFIX);
+        let env = env_of(phase, found).set("HOOKS_PATH", GLOBAL_PREFIX);
+        let node = explained_node(own, &directory, &env, &found.prepared.policy);
+        if node.scripts.is_empty() && node.skipped.is_empty() {
+            continue;
+        }
+        let phase_wire = v1::HookPhase::from(phase).into();
+        let explained = v1::ExplainedPhase { phase: phase_wire, directory, nodes: vec![node] };
+        match phase {
+            Phase::Pre => phases.insert(0, explained),
+            Phase::Post | Phase::Failed => phases.push(explained),
+        }
+    }
+}
+
+/// A phase's environment; what only the job knows when it is done has a placeholder.
+fn env_of(phase: Phase, found: &Explained) -> Env {
+    let mut env = found.prepared.env_in(phase);
+    if phase != Phase::Pre {
+        for (name, ..) in AFTER_VARIABLES.iter().filter(|(.., with_success)| *with_success) {
+            env = env.set(name, AFTER_PLACEHOLDER);
+        }
+    }
+    env
+}
+
 fn explained_phase(
     phase: Phase,
     prefix: &str,
@@ -130,11 +171,11 @@ fn explained_phase(
 ) -> v1::ExplainedPhase {
     let prepared = &found.prepared;
     let set = match phase {
-        Phase::Pre => &prepared.nodes.pre,
+        Phase::Pre | Phase::Failed => &prepared.nodes.pre,
         Phase::Post => &prepared.nodes.post,
     };
     let directory = phase.directory(prefix);
-    let env = prepared.env_in(phase);
+    let env = env_of(phase, found);
     let nodes = set.iter().filter_map(|name| listings.get(name));
     let nodes = nodes.map(|hooks| explained_node(hooks, &directory, &env, &prepared.policy)).collect();
     v1::ExplainedPhase { phase: v1::HookPhase::from(phase).into(), directory, nodes }

@@ -137,7 +137,7 @@ impl Program {
 
     /// The state as it is told first.
     pub(crate) async fn state(&self) -> v1::NodeState {
-        let request = v1::WatchRequest { context: context() };
+        let request = v1::WatchRequest { context: context(), ..v1::WatchRequest::default() };
         let mut states = self.agent().await.watch(request).await.expect("it serves").into_inner();
         states.message().await.expect("a state").expect("the stream goes on")
     }

@@ -146,7 +146,7 @@ fn choose(socket: &Path, random: &mut Random) -> Op {
             instance,
             memory_mib: Some(random.range(64, 512)),
             vcpus: random.permille(500).then(|| u32::try_from(random.range(1, 8)).unwrap()),
-            ip: None,
+            ..v1::InstanceModify::default()
         }),
         56..66 => {
             Op::InstanceFailover(v1::InstanceFailover { instance, ignore_consistency: true, fenced: false })

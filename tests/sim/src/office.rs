@@ -108,7 +108,7 @@ impl Simulation {
 
     fn mutate_jobs(&self, mut jobs: Vec<Job>) -> Vec<Job> {
         if self.context.mutated(Mutation::ForgetsHolder)
-            && let Some(index) = jobs.iter().position(|job| !job.done() && job.started_ms.is_some())
+            && let Some(index) = jobs.iter().position(|job| !job.is_unlocked() && job.started_ms.is_some())
         {
             jobs.remove(index);
         }

@@ -67,6 +67,7 @@ pub(super) fn registry(socket: &Path, limits: Limits) -> (NodeRegistry, Arc<Mute
         alive_jobs: Arc::new(|| vec![17, 18]),
         guests: Arc::new(|node| vec![(Uuid::from_u128(101), 3), (Uuid::from_u128(node_number(node)), 0)]),
         office_lost: Arc::new(move |reason| reasons.lock().unwrap().push(reason)),
+        host_told: Arc::new(|_, _| {}),
     });
     registry.set_office(Office { cluster: Some(CLUSTER.parse().unwrap()), epoch: 3, serial: 7 });
     (registry, lost)
@@ -81,6 +82,8 @@ pub(super) fn pre(call_id: &str) -> RunHooks {
         env: Env::new().set("CLUSTER", "dev"),
         policy: HookPolicy::default(),
         probe: false,
+        global: None,
+        files: Default::default(),
     }
 }
 

@@ -1,6 +1,6 @@
 //! Operations to the wire and back, and messages that are refused.
 
-use muster_core::ops::all_examples;
+use muster_core::{model::DiskTemplate, ops::all_examples};
 use v1::operation::Operation as Wire;
 
 use super::*;
