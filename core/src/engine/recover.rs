@@ -56,7 +56,17 @@ impl Engine {
         if self.jobs[&id].is_being_stopped() {
             return self.resume_kill(id, now);
         }
-        if matches!(self.jobs[&id].phase, Phase::Ending { .. }) {
+        if let Phase::Ending { prepared, .. } = &self.jobs[&id].phase {
+            // A kill's order to end what still ran may have been lost with the master that gave it, and the nodes are told
+            // that the job is alive.
+            let prepared = prepared.clone();
+            for phase in [hooks::Phase::Pre, hooks::Phase::Post] {
+                let nodes =
+                    prepared.as_ref().map(|prepared| self.hook_nodes(prepared, phase)).unwrap_or_default();
+                if !nodes.is_empty() {
+                    self.end_hooks(id, hooks_phase::step_name(phase), nodes);
+                }
+            }
             // The nodes give their first answer where they were asked before.
             return self.tell_end(id, now);
         }

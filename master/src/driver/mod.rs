@@ -272,8 +272,10 @@ impl<S: Store, C: Clock, I: Ids> Driver<S, C, I> {
     /// # Errors
     /// When the store could not; the process must end then.
     pub fn flush(&mut self) -> Result<Released, StoreError> {
+        // The last first: who hears of a job's end may ask at once for the jobs that it asked for.
         let jobs: Vec<Job> = std::mem::take(&mut self.changed_jobs)
             .into_iter()
+            .rev()
             .filter_map(|id| self.engine.job(id).cloned())
             .collect();
         let config = std::mem::take(&mut self.changed_config);
