@@ -169,6 +169,22 @@ impl Cluster {
 
     /// As [`Cluster::with`], with something done in the empty directory before.
     pub(crate) fn with_prepared(args: &[&str], prepare: impl FnOnce(&Self)) -> Self {
+        Self::made(args, prepare, |command| command)
+    }
+
+    /// As [`Cluster::with_prepared`], its daemons in a network and a file system view of their own, which shell
+    /// commands set up first; for root.
+    pub(crate) fn isolated(args: &[&str], setup: &str, prepare: impl FnOnce(&Self)) -> Self {
+        Self::made(args, prepare, |command| {
+            let mut outer = Command::new("unshare");
+            let setup = format!("set -e; ip link set lo up; {setup}; exec \"$@\"");
+            outer.args(["--mount", "--net", "--propagation", "private", "sh", "-c", &setup, "sh"]);
+            outer.arg(command.get_program()).args(command.get_args());
+            outer
+        })
+    }
+
+    fn made(args: &[&str], prepare: impl FnOnce(&Self), wrap: impl FnOnce(Command) -> Command) -> Self {
         // Socket paths are short, so the directory is not the target directory's.
         let cluster =
             Cluster { temp: tempfile::Builder::new().prefix("muster-").tempdir_in("/tmp").unwrap() };
@@ -176,7 +192,7 @@ impl Cluster {
         prepare(&cluster);
         let owner = std::process::id().to_string();
         let all: Vec<&str> = ["up", "--owner", &owner].iter().chain(args).copied().collect();
-        cluster.devcluster(&all).exits(0);
+        run(wrap(cluster.devcluster_command(&all))).exits(0);
         cluster
     }
 

@@ -29,17 +29,30 @@ fn small_guest() -> &'static Path {
 
 /// A cluster whose nodes have the OS definition `tiny`.
 pub(crate) fn cluster(nodes: u32) -> Cluster {
-    let guest = small_guest();
-    let args = ["--nodes", &nodes.to_string(), "--hypervisor", "qemu"];
-    let cluster = Cluster::with_prepared(&args, |cluster| {
-        for node in 1..=nodes {
-            let folder = cluster.node_dir(node).join("os");
-            fs::create_dir_all(&folder).unwrap();
-            symlink(guest, folder.join("tiny")).unwrap();
-        }
-    });
+    let cluster =
+        Cluster::with_prepared(&["--nodes", &nodes.to_string(), "--hypervisor", "qemu"], |cluster| {
+            give_guest(cluster, nodes)
+        });
     cluster.ok("cluster modify --accel tcg");
     cluster
+}
+
+/// The same, in a network of its own that shell commands set up; for root.
+pub(crate) fn isolated_cluster(nodes: u32, setup: &str) -> Cluster {
+    let cluster =
+        Cluster::isolated(&["--nodes", &nodes.to_string(), "--hypervisor", "qemu"], setup, |cluster| {
+            give_guest(cluster, nodes)
+        });
+    cluster.ok("cluster modify --accel tcg");
+    cluster
+}
+
+fn give_guest(cluster: &Cluster, nodes: u32) {
+    for node in 1..=nodes {
+        let folder = cluster.node_dir(node).join("os");
+        fs::create_dir_all(&folder).unwrap();
+        symlink(small_guest(), folder.join("tiny")).unwrap();
+    }
 }
 
 /// Where a node keeps the files of an instance's guest.
@@ -159,6 +172,17 @@ pub(crate) fn acknowledged(cluster: &Cluster, node: u32, instance: &str) -> Opti
     let numbers: Vec<u64> =
         whole.lines().filter_map(|line| line.rsplit_once("ACK ")?.1.trim().parse().ok()).collect();
     Some((*numbers.first()?, *numbers.last()?))
+}
+
+/// When a guest acknowledged each record on a node, in seconds of its own clock: record, time.
+pub(crate) fn acknowledged_at(cluster: &Cluster, node: u32, instance: &str) -> Vec<(u64, f64)> {
+    let text = said(cluster, node, instance);
+    let whole = &text[..text.rfind('\n').unwrap_or(0)];
+    let one = |line: &str| {
+        let (at, record) = line.rsplit_once(" ACK ")?;
+        Some((record.trim().parse().ok()?, at.rsplit_once("AT ")?.1.parse().ok()?))
+    };
+    whole.lines().filter_map(one).collect()
 }
 
 /// The last record that a guest has acknowledged on a node; 0 for none.

@@ -21,6 +21,7 @@ mod input;
 mod instances;
 mod keeper;
 mod mirrors;
+mod network;
 mod operations;
 mod oses;
 mod python;

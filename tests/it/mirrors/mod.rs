@@ -14,9 +14,14 @@ use crate::{
     guests::{acknowledged, booted, cluster, in_sync, writes_past},
 };
 
+/// Whether promises are shown as often as they say.
+fn in_full() -> bool {
+    std::env::var_os("MUSTER_TEST_LONG").is_some()
+}
+
 /// Rounds of a test: few in the daily run.
 fn rounds(short: u32, long: u32) -> u32 {
-    if std::env::var_os("MUSTER_TEST_LONG").is_some() { long } else { short }
+    if in_full() { long } else { short }
 }
 
 /// Three nodes, and an instance from node1 to node2 whose guest writes all the time.

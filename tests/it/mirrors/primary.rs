@@ -25,7 +25,7 @@ fn what_was_acknowledged_survives_the_primarys_guest() {
         println!("round {round}: {promised} records on node{old}, and on to {last} on node{new}");
         // The copy on the old primary is brought in sync by itself.
         in_sync(&cluster, "web1");
-        writes_past(&cluster, new, "web1", last);
+        writes_past(&cluster, new, "web1", last + 8);
     }
     cluster.ok("cluster verify");
 }
