@@ -14,6 +14,7 @@ command -v cc >/dev/null || missing="$missing gcc libc6-dev"
 if [ "${1-}" = tests ]; then
     python3 -c 'import venv, ensurepip' 2>/dev/null || missing="$missing python3 python3-venv"
     command -v openssl >/dev/null || missing="$missing openssl"
+    command -v ip >/dev/null || missing="$missing iproute2"
     command -v gzip >/dev/null && command -v flock >/dev/null || missing="$missing gzip util-linux"
 fi
 # What real guests need: QEMU, its tools, its storage daemon (which package has that one differs by release).

@@ -38,7 +38,7 @@ impl CallId {
     }
 
     /// Whether it is a call that tells scripts of a job's end.
-    pub(crate) fn tells_of_end(&self) -> bool {
+    pub fn tells_of_end(&self) -> bool {
         self.0.split('/').nth(1) == Some(END_STEP)
     }
 

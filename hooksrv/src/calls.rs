@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use futures::future::BoxFuture;
+use muster_core::calls::AliveJobs;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio_util::sync::CancellationToken;
@@ -295,9 +296,9 @@ where
         self.end_where(|id, running| running.job == job && is_meant(id)).await
     }
 
-    /// Ends all runs of jobs that are not alive and waits for it, 10 s at most; the number of runs.
-    pub async fn end_others(&self, alive_jobs: &BTreeSet<u64>) -> usize {
-        self.end_where(|_, running| running.job != NO_JOB && !alive_jobs.contains(&running.job)).await
+    /// Ends all runs of jobs that are not alive, or are over but for telling it, and waits for it, 10 s at most; the number of runs.
+    pub async fn end_others(&self, alive: &AliveJobs) -> usize {
+        self.end_where(|id, run| run.job != NO_JOB && !alive.spares(run.job, id.tells_of_end())).await
     }
 
     /// Forgets every call that does not run: the node left its cluster, and another counts its jobs anew.

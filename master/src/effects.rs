@@ -165,7 +165,9 @@ async fn tell_end(master: &Master, node: &NodeName, run: &RunHooks) -> NodeRepor
 async fn job_is_over(master: &Master, job: u64) {
     match master.view().follow(job) {
         // One that is not known any more is archived.
-        Some(mut job) => job.wait_for(|view| view.job.over()).await.map(drop).unwrap_or_default(),
+        Some(mut job) => {
+            job.wait_for(|view| view.job.over() || view.job.is_ending()).await.map(drop).unwrap_or_default()
+        }
         None => std::future::pending().await,
     }
 }

@@ -3,12 +3,13 @@
 //! They are no journaled calls: a copy that broke off is made again from its start.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
 use futures::future::BoxFuture;
+use muster_core::calls::AliveJobs;
 use muster_hooksrv::{
     CallError, CallId,
     agent::{Ended, Runs},
@@ -113,8 +114,8 @@ impl Runs for Copies {
         Box::pin(async { Ok(()) })
     }
 
-    fn end_others(&self, alive_jobs: BTreeSet<u64>) -> BoxFuture<'_, usize> {
-        Box::pin(async move { self.end(|of| of != NO_JOB && !alive_jobs.contains(&of)).await.told })
+    fn end_others(&self, alive: AliveJobs) -> BoxFuture<'_, usize> {
+        Box::pin(async move { self.end(|of| of != NO_JOB && !alive.spares(of, false)).await.told })
     }
 
     fn clear(&self) -> BoxFuture<'_, Result<(), CallError>> {
@@ -134,7 +135,7 @@ mod tests {
         assert_eq!(copies.end_job(1, &[]).await, Ended { told: 1, left: 0 });
         assert_eq!(copying.await.unwrap().code(), tonic::Code::Aborted);
         assert_eq!(copies.end_job(1, &[]).await, Ended::default());
-        let ending = copies.end_others(BTreeSet::from([3]));
+        let ending = copies.end_others(AliveJobs { all: [3].into(), ..AliveJobs::default() });
         tokio::pin!(ending);
         assert!(futures::poll!(&mut ending).is_pending(), "it waits for the copy's end");
         assert!(other.may_go_on().is_err());

@@ -7,9 +7,11 @@ use crate::{
     guests::{ask, booted, isolated_cluster, pid},
 };
 
-/// A bridge, and the leave to use it that QEMU's helper asks for.
-const BRIDGE: &str = "ip link add br0 type bridge; ip link set br0 up; mkdir -p /etc/qemu; \
-                      mount -t tmpfs tmpfs /etc/qemu; echo 'allow br0' >/etc/qemu/bridge.conf";
+/// A bridge, and the leave to use it that QEMU's helper asks for. The host's own `/etc` is not touched: the daemons see a
+/// copy of it.
+const BRIDGE: &str = "ip link add br0 type bridge; ip link set br0 up; mount -t tmpfs tmpfs /mnt; \
+                      cp -a /etc /mnt/etc; mkdir -p /mnt/etc/qemu; echo 'allow br0' >/mnt/etc/qemu/bridge.conf; \
+                      mount --bind /mnt/etc /etc";
 
 /// Whether this user may make networks.
 fn may_make_networks() -> bool {

@@ -251,8 +251,6 @@ impl Engine {
     /// Nothing is left to be done for the job.
     fn done(&mut self, id: u64, now: Now) {
         self.awaited.remove(&id);
-        // Once more: a node that came back meanwhile was told that the job is alive, and spared its scripts.
-        self.end_silent(id);
         self.is_over(id, now);
         let job = self.job_mut(id);
         match std::mem::replace(&mut job.phase, Phase::Waiting) {

@@ -419,6 +419,11 @@ impl Job {
         !matches!(self.phase, Phase::Done { .. } | Phase::Blocked { .. })
     }
 
+    /// Whether the job has done what it will do, and its end is being told.
+    pub fn is_ending(&self) -> bool {
+        matches!(self.phase, Phase::Ending { .. })
+    }
+
     /// Whether the job has no locks any more, and asks for none.
     pub fn is_unlocked(&self) -> bool {
         matches!(self.phase, Phase::Ending { .. } | Phase::Done { .. })

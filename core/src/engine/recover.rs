@@ -23,7 +23,7 @@ impl Engine {
         for job in jobs {
             let id = job.id();
             let (waiting, done, over) = (matches!(job.phase, Phase::Waiting), job.done(), job.over());
-            let ending = matches!(job.phase, Phase::Ending { .. });
+            let ending = job.is_ending();
             let (priority, locks) = (job.submission.priority.value(), job.submission.locks());
             if matches!(job.phase, Phase::Blocked { .. }) {
                 engine.blocked.insert(id);
@@ -56,18 +56,9 @@ impl Engine {
         if self.jobs[&id].is_being_stopped() {
             return self.resume_kill(id, now);
         }
-        if let Phase::Ending { prepared, .. } = &self.jobs[&id].phase {
-            // A kill's order to end what still ran may have been lost with the master that gave it, and the nodes are told
-            // that the job is alive.
-            let prepared = prepared.clone();
-            for phase in [hooks::Phase::Pre, hooks::Phase::Post] {
-                let nodes =
-                    prepared.as_ref().map(|prepared| self.hook_nodes(prepared, phase)).unwrap_or_default();
-                if !nodes.is_empty() {
-                    self.end_hooks(id, hooks_phase::step_name(phase), nodes);
-                }
-            }
-            // The nodes give their first answer where they were asked before.
+        if self.jobs[&id].is_ending() {
+            // What still runs of its other phases ends with the greeting of its node. The nodes give their first answer
+            // where they were asked before.
             return self.tell_end(id, now);
         }
         let job = self.job_mut(id);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use muster_core::names::NodeName;
+use muster_core::{calls::AliveJobs, names::NodeName};
 use muster_proto::{
     transport::Peer,
     v1::{self, agent_service_server::AgentService},
@@ -40,8 +40,11 @@ impl AgentService for AgentGrpc {
         let context = Context::parse(request.context)?;
         let name = node_name(&request.node_name)?;
         let guests = request.guests.iter().map(present).collect::<Result<Vec<_>, _>>()?;
-        let ended =
-            self.0.hello(&peer, context, name, request.alive_jobs.into_iter().collect(), guests).await?;
+        let alive = AliveJobs {
+            all: request.alive_jobs.into_iter().collect(),
+            ending: request.ending_jobs.into_iter().collect(),
+        };
+        let ended = self.0.hello(&peer, context, name, alive, guests).await?;
         tracing::info!(%peer, epoch = context.epoch, version = request.version, ended, "a master has connected");
         let member = self.0.membership();
         Ok(Response::new(v1::HelloResponse {

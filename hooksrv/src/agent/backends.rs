@@ -1,8 +1,9 @@
 //! What a daemon adds to the shared shell, and the calls that the shell can end.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::sync::Arc;
 
 use futures::future::BoxFuture;
+use muster_core::calls::AliveJobs;
 use muster_proto::v1;
 use serde::{Serialize, de::DeserializeOwned};
 use tonic::service::Routes;
@@ -76,8 +77,8 @@ pub trait Runs: Send + Sync {
     /// Sees to it that calls that were not begun here never begin, however late they arrive.
     fn withdraw<'a>(&'a self, calls: &'a [CallId]) -> BoxFuture<'a, Result<(), CallError>>;
 
-    /// Ends all runs of jobs that are not alive and waits for it; the number of runs.
-    fn end_others(&self, alive_jobs: BTreeSet<u64>) -> BoxFuture<'_, usize>;
+    /// Ends all runs that are not spared and waits for it; the number of runs.
+    fn end_others(&self, alive: AliveJobs) -> BoxFuture<'_, usize>;
 
     /// Forgets every call that does not run.
     fn clear(&self) -> BoxFuture<'_, Result<(), CallError>>;
@@ -104,8 +105,8 @@ where
         })
     }
 
-    fn end_others(&self, alive_jobs: BTreeSet<u64>) -> BoxFuture<'_, usize> {
-        Box::pin(async move { self.end_others(&alive_jobs).await })
+    fn end_others(&self, alive: AliveJobs) -> BoxFuture<'_, usize> {
+        Box::pin(async move { self.end_others(&alive).await })
     }
 
     fn clear(&self) -> BoxFuture<'_, Result<(), CallError>> {

@@ -10,7 +10,7 @@ use std::{
     },
 };
 
-use muster_core::names::NodeName;
+use muster_core::{calls::AliveJobs, names::NodeName};
 use muster_proto::hookset::HookStoreError;
 use muster_proto::transport::{Connections, FileError, IdentityKind, MODE_PRIVATE, Peer, write_atomic};
 use tokio::{
@@ -344,7 +344,7 @@ impl Agent {
             return Ok(());
         }
         *lock(&self.name_told) = None;
-        self.end_others(BTreeSet::new()).await;
+        self.end_others(AliveJobs::default()).await;
         self.forget_calls(&mut calls_cluster, cluster).await
     }
 
@@ -357,7 +357,7 @@ impl Agent {
         peer: &Peer,
         context: Context,
         name: NodeName,
-        alive_jobs: BTreeSet<u64>,
+        alive: AliveJobs,
         present: Vec<(Uuid, u64)>,
     ) -> Result<usize, Status> {
         {
@@ -370,7 +370,7 @@ impl Agent {
         self.greeted.store(true, Ordering::Release);
         // So that what watches for a master before this one ends.
         self.changed();
-        Ok(self.end_others(alive_jobs).await)
+        Ok(self.end_others(alive).await)
     }
 
     /// What they write is worthless, and their instances run elsewhere.
@@ -408,8 +408,8 @@ impl Agent {
         blocking(move || agent.members.rename(name)).await
     }
 
-    async fn end_others(&self, alive_jobs: BTreeSet<u64>) -> usize {
-        let ends = self.runs.iter().map(|runs| runs.end_others(alive_jobs.clone()));
+    async fn end_others(&self, alive: AliveJobs) -> usize {
+        let ends = self.runs.iter().map(|runs| runs.end_others(alive.clone()));
         futures::future::join_all(ends).await.into_iter().sum()
     }
 
@@ -524,7 +524,7 @@ impl Agent {
 
     /// Forgets the cluster.
     pub(super) async fn leave(self: &Arc<Self>) -> Result<(), AgentError> {
-        self.end_others(BTreeSet::new()).await;
+        self.end_others(AliveJobs::default()).await;
         let agent = Arc::clone(self);
         blocking(move || {
             // First of all: whatever happens after this, the node is no member when it starts again.

@@ -150,13 +150,15 @@ pub(super) async fn greet(shared: &Shared, name: &NodeName, link: &Link) -> Resu
     let limit = shared.limits().hello;
     let sent = Instant::now();
     let sent_ms = now_ms();
+    let alive = (shared.settings.alive_jobs)();
     let request = v1::HelloRequest {
         context: Some(shared.context()),
         version: shared.settings.version.clone(),
-        alive_jobs: (shared.settings.alive_jobs)(),
+        alive_jobs: alive.all.into_iter().collect(),
         now_ms: sent_ms,
         node_name: name.as_str().to_owned(),
         guests: (shared.settings.guests)(name).into_iter().map(generation).collect(),
+        ending_jobs: alive.ending.into_iter().collect(),
     };
     let answer = timeout(limit, link.agent().hello(request)).await;
     let answer = answer

@@ -39,6 +39,6 @@ pub use self::{
     limits::Limits,
     link::NodeInfo,
     registry::NodeRegistry,
-    shared::{AliveJobs, Guests, HostTold, Office, OfficeLost, Settings},
+    shared::{Alive, Guests, HostTold, Office, OfficeLost, Settings},
     trouble::CallError,
 };

@@ -6,15 +6,15 @@ use std::{
 };
 
 use arc_swap::{ArcSwap, ArcSwapOption};
-use muster_core::names::NodeName;
+use muster_core::{calls::AliveJobs, names::NodeName};
 use muster_proto::{transport::TlsState, v1};
 use tokio::sync::{Notify, watch};
 use uuid::Uuid;
 
 use super::{BeforeHooks, Limits};
 
-/// The jobs that are not finished: a node ends the runs of all others when it is greeted.
-pub type AliveJobs = Arc<dyn Fn() -> Vec<u64> + Send + Sync>;
+/// The jobs that have something to do: a node ends the runs of all others when it is greeted.
+pub type Alive = Arc<dyn Fn() -> AliveJobs + Send + Sync>;
 /// The instances that have files on a node, with their generations, as the configuration has them: a guest of an earlier
 /// generation is of the past, and the node kills it when it is greeted.
 pub type Guests = Arc<dyn Fn(&NodeName) -> Vec<(Uuid, u64)> + Send + Sync>;
@@ -35,7 +35,7 @@ pub struct Settings {
     /// Limits of waiting.
     pub limits: Limits,
     /// Asked at each greeting.
-    pub alive_jobs: AliveJobs,
+    pub alive_jobs: Alive,
     /// Asked at each greeting.
     pub guests: Guests,
     /// Told when the office is lost.

@@ -67,6 +67,7 @@ impl Program {
             now_ms: 1,
             node_name: self.name.clone(),
             guests,
+            ending_jobs: Vec::new(),
         };
         Ok(self.agent().await.hello(request).await?.into_inner())
     }

@@ -239,7 +239,7 @@ impl AgentService for TestNode {
 
     async fn hello(&self, request: Request<v1::HelloRequest>) -> Result<Response<v1::HelloResponse>, Status> {
         let request = request.into_inner();
-        assert_eq!(request.alive_jobs, [17, 18]);
+        assert_eq!((request.alive_jobs, request.ending_jobs), (vec![17, 18], vec![18]));
         let number = node_number(&name(&request.node_name));
         let guests =
             request.guests.iter().map(|guest| (guest.instance_uuid.parse().unwrap(), guest.generation));
