@@ -362,7 +362,8 @@ impl OperationHooks {
     pub fn presence(&self, phase: Phase, name: &str) -> Option<Presence> {
         let after = AFTER_VARIABLES.iter().find(|(after, ..)| *after == name);
         if let Some((.., with_success)) = after {
-            let is_there = phase == Phase::Failed || (phase == Phase::Post && *with_success);
+            let is_there =
+                self.example.policy.version.tells_of_job(phase) && (phase == Phase::Failed || *with_success);
             return is_there.then_some(Presence::Always);
         }
         let restated = name.strip_prefix("POST_").filter(|_| phase == Phase::Post);

@@ -70,11 +70,12 @@ fn kept(dumps: Vec<Dump>, job: u64) -> Vec<Promise> {
     for Dump { directory, node, mut env, .. } in dumps {
         let id = env.insert("GANETI_JOB_ID".to_owned(), JOB_ID.to_owned());
         assert_eq!(id, Some(job.to_string()));
+        let is_told = env["GANETI_HOOKS_VERSION"] == "2" && directory.ends_with("-post.d");
         for name in ["JOB_STARTED", "JOB_ENDED", "POST_NODES_COUNT", "POST_NODES_PATH"] {
-            let known = env.insert(format!("GANETI_{name}"), AFTER.to_owned());
-            assert_eq!(known.is_some(), directory.ends_with("-post.d"), "{name} in {directory}");
-            if known.is_none() {
-                env.remove(&format!("GANETI_{name}"));
+            let known = env.get_mut(&format!("GANETI_{name}"));
+            assert_eq!(known.is_some(), is_told, "{name} in {directory}");
+            if let Some(value) = known {
+                AFTER.clone_into(value);
             }
         }
         all.push((directory, node, env));

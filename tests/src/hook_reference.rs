@@ -23,9 +23,10 @@ const HEAD: &str = "# Hook reference\n\n\
     the prefix `GANETI_POST_`: what the operation is about as it was left (what was removed: as it was last).\n\n\
     ## Every operation, in both versions\n\n";
 
-const AFTER_HEAD: &str = "\n## After every operation, in both versions\n\n\
-    In post scripts, in those of `PREFIX-failed.d` (on the nodes that were asked, after an operation that was denied or\n\
-    failed), and in those of `global-post.d` (on the master, at the end of every job).\n\n";
+const AFTER_HEAD: &str = "\n## After every operation\n\n\
+    In scripts of `global-post.d` (on the master, at the end of every job) and of `PREFIX-failed.d` (on the nodes that were\n\
+    asked, after an operation that was denied or failed), and in version 2 in an operation's own post scripts. In version 1\n\
+    those see what the pre scripts saw, but for the phase.\n\n";
 
 /// The heading of a version's part.
 fn version_heading(version: HooksVersion) -> String {
@@ -40,10 +41,14 @@ pub fn hook_reference() -> String {
         text += &format!("| {name} | {} | {meaning} |\n", presence.words(name));
     }
     text += AFTER_HEAD;
-    text += "| variable | set | meaning |\n|---|---|---|\n";
+    text += "| variable | in post scripts | meaning |\n|---|---|---|\n";
     for (name, meaning, with_success) in AFTER_VARIABLES {
-        let set = if with_success { "always" } else { "in failed and global ones" };
-        text += &format!("| {name} | {set} | {meaning} |\n");
+        let told =
+            HooksVersion::ALL.into_iter().filter(|version| with_success && version.tells_of_job(Phase::Post));
+        let told: Vec<&str> = told.map(HooksVersion::value).collect();
+        let told =
+            if told.is_empty() { "no".to_owned() } else { format!("of version {}", told.join(" and ")) };
+        text += &format!("| {name} | {told} | {meaning} |\n");
     }
     for version in HooksVersion::ALL {
         text += &format!("\n{}\n", version_heading(version));
@@ -105,8 +110,8 @@ pub struct Documented {
 pub struct Document {
     /// Of every operation.
     pub common: Table,
-    /// Of every operation, after it; always, or after a failure only.
-    pub after: Table,
+    /// Of every operation, after it, with the versions whose post scripts have it; scripts of a failure have it in all.
+    pub after: BTreeMap<String, String>,
     /// By the version's number and `GANETI_OP_ID`.
     pub operations: BTreeMap<(String, String), Documented>,
 }
@@ -129,8 +134,11 @@ impl Document {
                 if let ["", name, set, _, ""] = cells[..]
                     && is_variable(name)
                 {
-                    let table = if is_after { &mut document.after } else { &mut document.common };
-                    table.insert(name.to_owned(), set == "always");
+                    if is_after {
+                        document.after.insert(name.to_owned(), set.to_owned());
+                    } else {
+                        document.common.insert(name.to_owned(), set == "always");
+                    }
                 }
                 continue;
             }
@@ -147,9 +155,9 @@ impl Document {
             Phase::Pre | Phase::Failed => &operation.pre,
             Phase::Post => &operation.post,
         };
-        let after = self.after.iter().filter(|(_, with_success)| match phase {
+        let after = self.after.iter().filter(|(_, post)| match phase {
             Phase::Pre => false,
-            Phase::Post => **with_success,
+            Phase::Post => post.split_whitespace().any(|word| word == version.value()),
             Phase::Failed => true,
         });
         let after = after.map(|(name, _)| (name.clone(), true));

@@ -82,7 +82,8 @@ impl Engine {
             Some(env) => env.clone().set("HOOKS_PHASE", prepared.policy.version.phase(phase)),
             None => prepared.env_in(phase),
         };
-        let (after, files) = if is_pre { Default::default() } else { job.facts_after(Some(prepared)) };
+        let is_told = prepared.policy.version.tells_of_job(phase);
+        let (after, files) = if is_told { job.facts_after(Some(prepared)) } else { Default::default() };
         HooksCall {
             id: CallId { job: id, step: step_name(phase).to_owned(), attempt },
             node: node.clone(),

@@ -33,6 +33,16 @@ impl HooksVersion {
         HooksVersion::ALL.into_iter().find(|version| version.value() == text)
     }
 
+    /// Whether scripts of an operation's own directory for a phase are told what only the job knows when its work is done.
+    /// In version 1 the phases differ in nothing but their name (HOOKS.md E4).
+    pub fn tells_of_job(self, phase: Phase) -> bool {
+        match phase {
+            Phase::Pre => false,
+            Phase::Post => self == HooksVersion::V2,
+            Phase::Failed => true,
+        }
+    }
+
     /// The value of `HOOKS_PHASE`: version 2 prints it in lower case.
     pub fn phase(self, phase: Phase) -> &'static str {
         match (self, phase) {

@@ -71,7 +71,8 @@ pub const EVENT_POINTS: [EventPoint; 4] = [
 ];
 
 /// What scripts see after every operation, beside what it tells before: name without prefix, meaning, and whether it is
-/// there after a success too. Global scripts see all of them.
+/// there after a success too. Global scripts, and those of a failed operation, see all of them; an operation's own post
+/// scripts those of a success, where the interface version tells them ([`HooksVersion::tells_of_job`]).
 pub const AFTER_VARIABLES: [(&str, &str, bool); 6] = [
     ("JOB_STARTED", "when the job began, ISO 8601 in UTC", true),
     ("JOB_ENDED", "when all that the operation does was done or undone", true),

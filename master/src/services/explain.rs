@@ -138,7 +138,7 @@ async fn listings(
 fn add_global(phases: &mut Vec<v1::ExplainedPhase>, own: &v1::NodeHooks, found: &Explained) {
     for phase in [Phase::Pre, Phase::Post] {
         let directory = phase.directory(GLOBAL_PREFIX);
-        let env = env_of(phase, found).set("HOOKS_PATH", GLOBAL_PREFIX);
+        let env = env_of(phase, found, phase == Phase::Post).set("HOOKS_PATH", GLOBAL_PREFIX);
         let node = explained_node(own, &directory, &env, &found.prepared.policy);
         if node.scripts.is_empty() && node.skipped.is_empty() {
             continue;
@@ -153,9 +153,9 @@ fn add_global(phases: &mut Vec<v1::ExplainedPhase>, own: &v1::NodeHooks, found: 
 }
 
 /// A phase's environment; what only the job knows when it is done has a placeholder.
-fn env_of(phase: Phase, found: &Explained) -> Env {
+fn env_of(phase: Phase, found: &Explained, tells_of_job: bool) -> Env {
     let mut env = found.prepared.env_in(phase);
-    if phase != Phase::Pre {
+    if tells_of_job {
         for (name, ..) in AFTER_VARIABLES.iter().filter(|(.., with_success)| *with_success) {
             env = env.set(name, AFTER_PLACEHOLDER);
         }
@@ -175,7 +175,7 @@ fn explained_phase(
         Phase::Post => &prepared.nodes.post,
     };
     let directory = phase.directory(prefix);
-    let env = env_of(phase, found);
+    let env = env_of(phase, found, prepared.policy.version.tells_of_job(phase));
     let nodes = set.iter().filter_map(|name| listings.get(name));
     let nodes = nodes.map(|hooks| explained_node(hooks, &directory, &env, &prepared.policy)).collect();
     v1::ExplainedPhase { phase: v1::HookPhase::from(phase).into(), directory, nodes }

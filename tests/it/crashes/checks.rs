@@ -315,22 +315,13 @@ fn no_run_beside_its_repetition(seen: &Seen) -> Vec<String> {
 
 /// Variables that differ between nodes.
 const OF_THE_NODE: [&str; 3] = ["GANETI_HOST_NAME", "GANETI_HOST_TYPE", "GANETI_DATA_DIR"];
-/// The phase, and what only scripts after the operation can be told.
-const OF_THE_PHASE: [&str; 5] = [
-    "GANETI_HOOKS_PHASE",
-    "GANETI_JOB_STARTED",
-    "GANETI_JOB_ENDED",
-    "GANETI_POST_NODES_COUNT",
-    "GANETI_POST_NODES_PATH",
-];
-
-/// All scripts of a job have one environment, also in repetitions; between the phases only that differs which is of the phase.
+/// All scripts of a job have one environment, also in repetitions; between the phases only its name differs.
 fn one_environment(seen: &Seen) -> Vec<String> {
     let mut first: BTreeMap<u64, (&Run, BTreeMap<&str, &str>)> = BTreeMap::new();
     let mut findings = Vec::new();
     for run in &seen.runs {
         let entries = run.env.iter().map(|(name, value)| (name.as_str(), value.as_str()));
-        let shared = entries.filter(|(name, _)| !OF_THE_NODE.contains(name) && !OF_THE_PHASE.contains(name));
+        let shared = entries.filter(|(name, _)| !OF_THE_NODE.contains(name) && *name != "GANETI_HOOKS_PHASE");
         let shared: BTreeMap<&str, &str> = shared.collect();
         match first.get(&run.job) {
             None => drop(first.insert(run.job, (run, shared))),

@@ -65,14 +65,6 @@ fn take_node_facts(env: &mut BTreeMap<String, String>) {
     }
 }
 
-/// Takes out what post scripts are told of the job, which pre scripts can't know.
-fn take_job_facts(env: &mut BTreeMap<String, String>, phase: &str) {
-    for name in ["JOB_STARTED", "JOB_ENDED", "POST_NODES_COUNT", "POST_NODES_PATH"] {
-        let value = env.remove(&format!("GANETI_{name}"));
-        assert_eq!(value.is_some(), phase == "post", "{name} in {phase}: {value:?}");
-    }
-}
-
 impl Case<'_> {
     fn run(&self, cluster: &Cluster) -> Output {
         cluster.gnt(&format!("{} --reason {REASON}", self.command))
@@ -139,7 +131,6 @@ impl Case<'_> {
             let mut env = dump.env.clone();
             let user = env.remove("GANETI_JOB_USER").expect("JOB_USER is set");
             assert!(!user.is_empty());
-            take_job_facts(&mut env, phase);
             if self.row.object == "NODE" {
                 take_node_facts(&mut env);
             }

@@ -41,7 +41,7 @@ fn exported(version: HooksVersion, phase: Phase) -> BTreeMap<&'static str, Vec<V
             }
             let env = prepared.env_in(phase).on_node("node1", Some("/d")).for_script(1);
             let mut names: Vec<String> = env.iter().map(|(name, _)| name.to_owned()).collect();
-            if phase == Phase::Post {
+            if version.tells_of_job(phase) {
                 let after = AFTER_VARIABLES.iter().filter(|(.., with_success)| *with_success);
                 names.extend(after.map(|(name, ..)| (*name).to_owned()));
             }
