@@ -305,6 +305,11 @@ impl Edit {
         }
     }
 
+    /// Whether it notes no more than what is still to be destroyed, which is tried again and again.
+    pub fn is_bookkeeping(&self) -> bool {
+        matches!(self, Edit::CleanupPut { .. } | Edit::CleanupRemove { .. })
+    }
+
     /// Applies the edit. The serial is the commit's business.
     pub fn apply(self, slot: &mut Option<Cluster>) {
         if let Edit::ClusterCreate { cluster } = self {

@@ -8,9 +8,10 @@ use uuid::Uuid;
 use crate::{
     calls::Call,
     facts::NodeFacts,
+    hooks::Env,
     model::Cluster,
     names::NodeName,
-    ops::{FRESH_UUIDS, Fresh, Given, JobFacts, Op, PendingNode, Prepared, Refusal},
+    ops::{FRESH_UUIDS, Fresh, Given, JobFacts, Op, PendingNode, Prepared, Refusal, job_env},
 };
 
 /// Stands for `JOB_ID`.
@@ -110,14 +111,21 @@ fn prepare(question: Question<'_>, drawing: u8) -> Result<Prepared, Refusal> {
     };
     let given = Given { cluster, fresh: &fresh, local: question.local, undone: question.undone };
     let (user, reason, dry_run) = (question.user, question.reason, question.dry_run);
-    question.op.prepare(given, &JobFacts { id: 1 + u64::from(drawing), user, reason, dry_run })
+    let job = JobFacts { id: 1 + u64::from(drawing), user, reason, dry_run };
+    let mut prepared = question.op.prepare(given, &job)?;
+    if prepared.hook_prefix.is_none() {
+        // The global directories are told what is known of any job.
+        prepared.env = job_env(question.op, Some(cluster), &job);
+        prepared.env_post = Env::new();
+    }
+    Ok(prepared)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::{
-        hooks::{Env, HooksVersion},
+        hooks::HooksVersion,
         ops::{all_examples, examples},
     };
 
@@ -144,9 +152,6 @@ mod tests {
         let all =
             versions.flat_map(|version| all_examples().into_iter().map(move |example| (version, example)));
         for (version, (mut cluster, mut fresh, op)) in all {
-            if op.row().prefix_in(version).is_none() {
-                continue;
-            }
             cluster.hooks.version = version;
             if let Some(new) = &mut fresh.new_cluster {
                 new.hooks.version = version;
@@ -156,7 +161,12 @@ mod tests {
             let explained = explain(question(&op, &cluster, &fresh, local)).unwrap();
             let given = Given { cluster: &cluster, fresh: &fresh, local, undone: &[] };
             let job = JobFacts { id: 17, user: "root", reason: "because", dry_run: false };
-            let right = op.prepare(given, &job).unwrap();
+            let mut right = op.prepare(given, &job).unwrap();
+            if op.row().prefix_in(version).is_none() {
+                // As the engine does for the global directories.
+                right.env = job_env(&op, Some(&cluster), &job);
+                right.env_post = Env::new();
+            }
             assert_eq!(explained.prepared.nodes, right.nodes, "{op:?}");
             assert_eq!(explained.prepared.master_post, right.master_post);
             // What is new has a drawn uuid, and a card a drawn address.

@@ -252,7 +252,7 @@ pub struct ListedScript {
     pub writable_by_others: bool,
     /// It is of the cluster's set, not of the node's own hooks.
     pub from_cluster: bool,
-    /// Its limits, bounded by the default of `hook_timeout_max`, and remarks on the lines that set them (X8).
+    /// Its own limits, and those that hold where the cluster has the defaults; remarks on the lines that set them (X8).
     pub limits: ScriptLimits,
 }
 

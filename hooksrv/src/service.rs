@@ -250,6 +250,10 @@ fn listed(directory: ListedDirectory) -> v1::HookDirectory {
         warn_timeout_ms: script.limits.warn_ms,
         kill_timeout_ms: script.limits.kill_ms,
         from_cluster: script.from_cluster,
+        own_limits: Some(v1::OwnLimits {
+            warn_timeout_ms: script.limits.own.warn_ms,
+            kill_timeout_ms: script.limits.own.kill_ms,
+        }),
     };
     v1::HookDirectory {
         name: directory.name,

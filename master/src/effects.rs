@@ -8,7 +8,7 @@ use std::{
 
 use muster_core::{
     calls::{Call, CallAnswer, MasterCall, MirrorCall, NodeCall},
-    engine::{CallId, END_STEP, ENDING_MAX, Effect, HooksCall, Input},
+    engine::{CallId, END_STEP, ENDING_MAX, Effect, HooksCall, Input, Job},
     hooks::{NodeAnswer, NodeReport},
     names::NodeName,
 };
@@ -133,17 +133,23 @@ async fn run_hooks(master: Arc<Master>, ends: Arc<Semaphore>, call: HooksCall) {
         files: call.files,
     };
     if id.step == END_STEP {
-        // Where many jobs end at once, as a canceled chain does, their scripts must not all run at once.
-        let _permit = ends.acquire().await;
-        let report = tell_end(&master, &call.node, &run).await;
-        return master.answer(Input::HooksAnswered(id, report)).await;
+        let told = async {
+            // Where many jobs end at once, as a canceled chain does, their scripts must not all run at once.
+            let _permit = ends.acquire().await;
+            tell_end(&master, &call.node, &run).await
+        };
+        return tokio::select! {
+            report = told => master.answer(Input::HooksAnswered(id, report)).await,
+            // It was killed: no script may begin any more, by a try that was still to be made.
+            () = job_is(&master, id.job, Job::done) => {}
+        };
     }
     tokio::select! {
         report = master.nodes().run_hooks(&call.node, &run, None) => {
             master.answer(Input::HooksAnswered(id, report)).await;
         }
         // Its nodes are told so: no script may begin afterwards, by a connection that was waited for until now.
-        () = job_is_over(&master, id.job) => {}
+        () = job_is(&master, id.job, |job| job.over() || job.is_ending()) => {}
     }
 }
 
@@ -162,12 +168,10 @@ async fn tell_end(master: &Master, node: &NodeName, run: &RunHooks) -> NodeRepor
     }
 }
 
-async fn job_is_over(master: &Master, job: u64) {
+async fn job_is(master: &Master, job: u64, so: impl Fn(&Job) -> bool) {
     match master.view().follow(job) {
         // One that is not known any more is archived.
-        Some(mut job) => {
-            job.wait_for(|view| view.job.over() || view.job.is_ending()).await.map(drop).unwrap_or_default()
-        }
+        Some(mut job) => job.wait_for(|view| so(&view.job)).await.map(drop).unwrap_or_default(),
         None => std::future::pending().await,
     }
 }

@@ -16,7 +16,7 @@ use muster_core::{
     hooks::{Class, Env, NodeAnswer, NodeReport, Phase},
     ops::{EVENT_POINTS, event_env},
 };
-use tokio::sync::Notify;
+use tokio::{sync::Notify, time::Instant};
 use uuid::Uuid;
 
 use crate::{
@@ -24,8 +24,15 @@ use crate::{
     nodes::RunHooks,
 };
 
-/// Events that may wait; more are dropped, and that is logged.
+/// Events of one kind that may wait; more are dropped, and that is logged. Each kind has its own bound, so that none takes
+/// the place of another.
 const EVENTS_MAX: usize = 256;
+/// The kind that anybody can cause who reaches the port: all others go before it.
+const STRANGERS: &str = "node-enrol-failed";
+/// Events of that kind that may wait.
+const STRANGERS_MAX: usize = 16;
+/// Between two runs of that kind: somebody who asks without end keeps this host busy with no more than this.
+const STRANGERS_PAUSE: Duration = Duration::from_secs(1);
 /// Between two runs: events that follow each other closely become one meanwhile, and a burst of commits costs ten calls a
 /// second at most.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -81,9 +88,11 @@ impl Events {
     pub(crate) fn push(&self, event: Event) {
         let mut waiting = self.waiting.lock().expect(POISON);
         let same = waiting.iter().position(|other| other.prefix == event.prefix && other.key == event.key);
+        let of_kind = waiting.iter().filter(|other| other.prefix == event.prefix).count();
+        let most = if event.prefix == STRANGERS { STRANGERS_MAX } else { EVENTS_MAX };
         match same {
             Some(index) => waiting[index] = event,
-            None if waiting.len() < EVENTS_MAX => waiting.push_back(event),
+            None if of_kind < most => waiting.push_back(event),
             None => {
                 tracing::warn!(event = event.prefix, "too many events wait for their hooks: one is dropped")
             }
@@ -91,25 +100,45 @@ impl Events {
         self.pushed.notify_one();
     }
 
-    async fn next(&self) -> Event {
+    /// The next one; those of strangers come last, and not before `strangers_from`.
+    async fn next(&self, strangers_from: Instant) -> Event {
         loop {
             let pushed = self.pushed.notified();
-            let event = self.waiting.lock().expect(POISON).pop_front();
-            if let Some(event) = event {
+            let is_time = Instant::now() >= strangers_from;
+            if let Some(event) = self.take(is_time) {
                 return event;
             }
-            pushed.await;
+            tokio::select! {
+                () = pushed => {}
+                () = tokio::time::sleep_until(strangers_from), if !is_time => {}
+            }
         }
+    }
+
+    fn take(&self, with_strangers: bool) -> Option<Event> {
+        let mut waiting = self.waiting.lock().expect(POISON);
+        let known = waiting.iter().position(|event| event.prefix != STRANGERS);
+        let index = known.or((with_strangers && !waiting.is_empty()).then_some(0));
+        waiting.remove(index?)
     }
 }
 
 /// Runs the scripts of events, until the daemon stops.
 pub(crate) async fn keep(master: Arc<Master>) {
+    let mut strangers_from = Instant::now();
     loop {
         tokio::time::sleep(PAUSE).await;
+        let event = tokio::select! {
+            () = master.stop.cancelled() => return,
+            event = master.events.next(strangers_from) => event,
+        };
+        let is_strangers = event.prefix == STRANGERS;
         tokio::select! {
             () = master.stop.cancelled() => return,
-            event = master.events.next() => run(&master, event).await,
+            () = run(&master, event) => {}
+        }
+        if is_strangers {
+            strangers_from = Instant::now() + STRANGERS_PAUSE;
         }
     }
 }
@@ -170,10 +199,25 @@ mod tests {
         for event in [facts("a", "1"), facts("b", "2"), facts("a", "3"), Event::new("config-update")] {
             events.push(event);
         }
-        assert_eq!(events.next().await, facts("a", "3"));
-        assert_eq!(events.next().await, facts("b", "2"));
-        assert_eq!(events.next().await, Event::new("config-update"));
+        assert_eq!(events.next(Instant::now()).await, facts("a", "3"));
+        assert_eq!(events.next(Instant::now()).await, facts("b", "2"));
+        assert_eq!(events.next(Instant::now()).await, Event::new("config-update"));
         assert!(events.waiting.lock().unwrap().is_empty());
+    }
+
+    #[tokio::test]
+    async fn strangers_take_nobodys_place_and_have_their_pause() {
+        let events = Events::default();
+        let stranger = |number: usize| Event::new(STRANGERS).key(number.to_string());
+        for number in 0..EVENTS_MAX {
+            events.push(stranger(number));
+        }
+        assert_eq!(events.waiting.lock().unwrap().len(), STRANGERS_MAX);
+        events.push(Event::new("config-update"));
+        let from = Instant::now() + STRANGERS_PAUSE;
+        assert_eq!(events.next(from).await, Event::new("config-update"));
+        assert_eq!(events.next(from).await, stranger(0));
+        assert!(Instant::now() >= from);
     }
 
     #[tokio::test]

@@ -5,16 +5,17 @@
 //! left out and counted; of several jobs that ended while it wrote, the files have the last.
 
 use std::{
-    fs::{self, OpenOptions},
+    fs::{self, File, OpenOptions},
     io::{self, Write},
     os::unix::fs::{DirBuilderExt, OpenOptionsExt},
     path::{Path, PathBuf},
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicU64, Ordering},
-        mpsc::{Receiver, SyncSender, TrySendError, sync_channel},
+        mpsc::{Receiver, SyncSender, sync_channel},
     },
     thread,
+    time::Duration,
 };
 
 use muster_core::{engine::Job, names::NodeName, summary};
@@ -23,6 +24,10 @@ use muster_core::{engine::Job, names::NodeName, summary};
 const NOTES_MAX: usize = 2_000;
 /// Notes taken together before files are written.
 const GROUP_MAX: usize = 200;
+/// A daemon that ends waits no longer for the thread: its disk may hang.
+const CLOSE_LIMIT: Duration = Duration::from_secs(2);
+/// A lock here is held for moments.
+const A_LOCK: &str = "no holder of this lock panics";
 /// What `RUST_LOG` calls the lines.
 const TARGET: &str = "muster.job.timing";
 
@@ -34,7 +39,10 @@ const UPDATED: &str = "last-updated-nodes";
 /// Where jobs are told. Clones share the thread.
 #[derive(Clone)]
 pub(crate) struct JobLog {
-    notes: SyncSender<Note>,
+    /// None when it is closed.
+    notes: Arc<Mutex<Option<SyncSender<Note>>>>,
+    /// Tells when the thread is gone.
+    ended: Arc<Mutex<Receiver<()>>>,
     left_out: Arc<AtomicU64>,
 }
 
@@ -54,9 +62,26 @@ impl JobLog {
         let left_out = Arc::new(AtomicU64::new(0));
         let counted = left_out.clone();
         let places = Places { store, directory };
-        let write = move || write_all(&waiting, &places, &master, &counted);
+        let (ends, ended) = sync_channel(1);
+        let write = move || {
+            write_all(&waiting, &places, &master, &counted);
+            // Who closes the log may have given up.
+            ends.try_send(()).unwrap_or_default();
+        };
         thread::Builder::new().name("job-log".to_owned()).spawn(write)?;
-        Ok(JobLog { notes, left_out })
+        Ok(Self::new(notes, ended, left_out))
+    }
+
+    fn new(notes: SyncSender<Note>, ended: Receiver<()>, left_out: Arc<AtomicU64>) -> Self {
+        JobLog { notes: Arc::new(Mutex::new(Some(notes))), ended: Arc::new(Mutex::new(ended)), left_out }
+    }
+
+    /// Waits until all that was told is written, or for a moment. Blocks.
+    pub(crate) fn close(&self) {
+        drop(self.notes.lock().expect(A_LOCK).take());
+        if self.ended.lock().expect(A_LOCK).recv_timeout(CLOSE_LIMIT).is_err() {
+            tracing::warn!("the last jobs' lines and files are perhaps not written: the disk takes long");
+        }
     }
 
     /// A job has changed. Never waits.
@@ -74,11 +99,9 @@ impl JobLog {
     }
 
     fn note(&self, note: Note) {
-        match self.notes.try_send(note) {
-            Ok(()) => {}
-            Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {
-                self.left_out.fetch_add(1, Ordering::Relaxed);
-            }
+        let notes = self.notes.lock().expect(A_LOCK);
+        if notes.as_ref().is_none_or(|notes| notes.try_send(note).is_err()) {
+            self.left_out.fetch_add(1, Ordering::Relaxed);
         }
     }
 }
@@ -150,12 +173,15 @@ fn replace(directory: &Path, name: &str, text: &str) -> io::Result<()> {
     }
     let mut written = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
     written.write_all(text.as_bytes())?;
+    // A name whose content is not there yet would be an empty file after a crash of the host.
+    written.sync_all()?;
     match fs::hard_link(&path, &kept) {
         Ok(()) => fs::rename(&kept, &old)?,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(error) => return Err(error),
     }
-    fs::rename(&new, &path)
+    fs::rename(&new, &path)?;
+    File::open(directory)?.sync_all()
 }
 
 fn remove(path: &Path) -> io::Result<()> {
@@ -167,10 +193,7 @@ fn remove(path: &Path) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use std::{
-        fs::read_to_string,
-        time::{Duration, Instant},
-    };
+    use std::fs::read_to_string;
 
     use muster_core::{
         engine::{ErrorKind, JobError, Outcome, Phase, Priority, Submission},
@@ -210,7 +233,7 @@ mod tests {
     #[test]
     fn a_job_is_told_of_once_when_it_begins_and_once_when_it_ends() {
         let (notes, waiting) = sync_channel(100);
-        let log = JobLog { notes, left_out: Arc::default() };
+        let log = JobLog::new(notes, sync_channel(1).1, Arc::default());
         let (queued, begun, done) = (Job::new(job(1, None).submission.clone()), job(1, None), failed(1));
         let told = |before: Option<&Job>, now: &Arc<Job>| {
             log.changed(before, now);
@@ -231,7 +254,7 @@ mod tests {
     #[test]
     fn what_does_not_fit_is_counted_and_nobody_waits() {
         let (notes, _waiting) = sync_channel(1);
-        let log = JobLog { notes, left_out: Arc::default() };
+        let log = JobLog::new(notes, sync_channel(1).1, Arc::default());
         for id in 0..5 {
             log.changed(Some(&job(id, None)), &failed(id));
         }
@@ -269,16 +292,12 @@ mod tests {
             log.changed(None, &failed(id));
         }
         log.changed(None, &job(5, Some(Outcome::Success)));
-        drop(log);
-        let written = |name: &str, text: &str| {
-            read_to_string(directory.join(name)).is_ok_and(|found| found.contains(text))
-        };
-        let began = Instant::now();
-        while !(written(FAILURE, "message of 4") && written(UPDATED, "# job 5: ")) {
-            assert!(began.elapsed() < Duration::from_secs(20), "the files were not written");
-            thread::yield_now();
-        }
-        assert!(read_to_string(directory.join(FAILURE)).unwrap().starts_with("# job 4: "));
-        assert!(read_to_string(directory.join(UPDATED)).unwrap().contains("\nMUSTER_NODE_IDS=()\n"));
+        log.close();
+        let failure = read_to_string(directory.join(FAILURE)).unwrap();
+        assert!(failure.starts_with("# job 4: ") && failure.contains("message of 4"), "{failure}");
+        let updated = read_to_string(directory.join(UPDATED)).unwrap();
+        assert!(updated.contains("# job 5: ") && updated.contains("\nMUSTER_NODE_IDS=()\n"), "{updated}");
+        log.changed(None, &failed(6));
+        assert_eq!(log.left_out.load(Ordering::Relaxed), 2, "it is closed");
     }
 }

@@ -312,7 +312,8 @@ fn accept_renewals<'a>(master: &Master, names: impl Iterator<Item = &'a NodeName
 }
 
 /// Follows a commit that is durable: who is accepted, who is dialled, what nodes are told.
-pub(crate) async fn configuration_changed(master: &Arc<Master>, touched: &BTreeSet<Touched>) {
+/// Scripts hear of it where it `is_news`.
+pub(crate) async fn configuration_changed(master: &Arc<Master>, touched: &BTreeSet<Touched>, is_news: bool) {
     let cluster = master.view.cluster();
     let mut settled = master.pins.settled(cluster.as_deref(), touched);
     let Some(cluster) = cluster else { return leave(master) };
@@ -334,8 +335,10 @@ pub(crate) async fn configuration_changed(master: &Arc<Master>, touched: &BTreeS
     settled.extend(master.host_facts.follow(Some(&cluster), touched));
     master.nodes.update(&cluster);
     accept_renewals(master, touched.iter().filter_map(Touched::node));
-    let serial = Env::new().set("CONFIG_SERIAL", cluster.serial.to_string());
-    master.events.push(Event::new("config-update").env(serial));
+    if is_news {
+        let serial = Env::new().set("CONFIG_SERIAL", cluster.serial.to_string());
+        master.events.push(Event::new("config-update").env(serial));
+    }
     if !settled.is_empty() {
         let master = master.clone();
         tokio::runtime::Handle::current().spawn(async move {

@@ -108,6 +108,8 @@ pub async fn run(config: Config, start: Start, failpoints: Failpoints) -> Result
     master.close_tcp();
     local.await.ok();
     std::fs::remove_file(&socket).ok();
+    let job_log = master.job_log.clone();
+    tokio::task::spawn_blocking(move || job_log.close()).await.ok();
     match master.fatal.lock().expect(A_LOCK).take() {
         Some(reason) => Err(StartError::Fatal(reason)),
         None => Ok(()),

@@ -7,7 +7,7 @@ use std::{
     time::Instant,
 };
 
-use muster_core::engine::Now;
+use muster_core::{edit::Edit, engine::Now};
 use tokio::{runtime::Handle, sync::mpsc};
 use uuid::Uuid;
 
@@ -160,8 +160,9 @@ fn release(mut released: Released, master: &Arc<Master>, runtime: &Handle, effec
     master.view().forget_jobs(&released.archived);
     let edits = std::mem::take(&mut released.edits);
     if !edits.is_empty() {
+        let is_news = !edits.iter().all(Edit::is_bookkeeping);
         master.view().publish_edits(edits, released.serial);
-        runtime.block_on(office::configuration_changed(master, &released.touched));
+        runtime.block_on(office::configuration_changed(master, &released.touched, is_news));
     }
     released.reply();
     for effect in std::mem::take(&mut released.effects) {

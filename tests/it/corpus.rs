@@ -4,8 +4,10 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
+use muster_proto::v1::{Job, script_outcome::Kind};
+
 use crate::{
-    cluster::{Cluster, run},
+    cluster::{Cluster, run, wait_for},
     guests::{booted, in_sync, named_cluster},
 };
 
@@ -102,12 +104,23 @@ impl Site {
         self.said(name).lines().map(str::to_owned).collect()
     }
 
-    /// A command after which every script has passed.
+    /// A command for which scripts ran, and after which every one of them has passed.
     #[track_caller]
     fn ok(&self, line: &str) {
-        let output = self.cluster.ok(line).does_not_say("warning").does_not_say("failed");
-        let mut codes = output.stderr.split("exit code ").skip(1);
-        assert!(codes.all(|rest| rest.starts_with("0 ")), "{output}");
+        self.cluster.ok(line).does_not_say("warning").does_not_say("failed");
+        passed(&self.cluster.last_job());
+    }
+}
+
+/// By the job's own records: scripts ran, and all passed.
+#[track_caller]
+fn passed(job: &Job) {
+    let results = job.pre.iter().chain(&job.post).filter_map(|report| report.result.as_ref());
+    let scripts: Vec<_> = results.flat_map(|result| &result.scripts).collect();
+    assert!(!scripts.is_empty(), "no script ran for {}", job.summary);
+    for script in scripts {
+        let kind = script.outcome.as_ref().and_then(|outcome| outcome.kind.as_ref());
+        assert!(matches!(kind, Some(Kind::Passed(_))), "{}: {script:?}", job.summary);
     }
 }
 
@@ -132,6 +145,7 @@ fn scripts_written_for_ganeti_3_do_here_what_they_are_for() {
     moved(&site);
     changed(&site);
     removed(&site);
+    crowded(&site);
     joined(&site);
 }
 
@@ -159,7 +173,7 @@ fn made(site: &Site) {
 }
 
 fn started_and_stopped(site: &Site) {
-    site.ok("instance add-tags web1.example.org monitor");
+    site.cluster.ok("instance add-tags web1.example.org monitor");
     site.ok("instance start web1.example.org");
     let web1 = site.cluster.instance("web1.example.org");
     let rule = format!("-A FORWARD -s {} -j ACCEPT # web1.example.org\n", web1.mac);
@@ -256,8 +270,38 @@ fn removed(site: &Site) {
     assert_eq!(audit[audit.len() - 2..], ["would remove www1.example.org", "removed www1.example.org"]);
 }
 
+/// Several operations end at once: the DHCP server's file is changed by one script after the other, and nothing is lost.
+fn crowded(site: &Site) {
+    let names = ["c1", "c2", "c3", "c4"].map(|name| format!("{name}.example.org"));
+    // Lines of an instance that was renamed meanwhile stay: the script is not installed for that.
+    let others = site.said("ethers");
+    for (verb, is_there) in
+        [("add -t file -n node1 -s 1M -m 32M -o none --no-start", true), ("remove -f", false)]
+    {
+        let lock = fs::File::open(site.folder.join("ethers.lock")).unwrap();
+        rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive).unwrap();
+        let before = site.said("ethers");
+        let jobs = names.each_ref().map(|name| site.cluster.submit(&format!("instance {verb} {name}")));
+        wait_for("all four to be at their post scripts", || {
+            let all = site.cluster.jobs();
+            jobs.iter().all(|id| all.iter().any(|job| job.id == *id && job.committed))
+        });
+        assert_eq!(site.said("ethers"), before, "whoever has not the lock changes nothing");
+        drop(lock);
+        for id in jobs {
+            passed(&site.cluster.job_end(id));
+        }
+        let mut lines = site.lines("ethers");
+        lines.retain(|line| !others.contains(line.as_str()));
+        lines.sort_by_key(|line| line.split_once(' ').map(|(_, name)| name.to_owned()));
+        let right = |name: &String| format!("{} {name}", site.cluster.instance(name).mac);
+        let right: Vec<String> = names.iter().filter(|_| is_there).map(right).collect();
+        assert_eq!(lines, right);
+    }
+}
+
 fn joined(site: &Site) {
-    site.ok("node remove node3");
+    site.cluster.ok("node remove node3");
     site.cluster.join(3);
     site.ok("node add node3");
     assert_eq!(site.lines("roles.node3"), ["OP_NODE_ADD post node3: target"]);

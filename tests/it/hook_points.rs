@@ -2,9 +2,10 @@
 //! results, global scripts exactly once at every end, scripts of failed operations, events.
 
 use std::fs;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crate::cluster::{Cluster, wait_for};
+use crate::cluster::{Cluster, devcluster_program, start, wait_for};
 
 /// Tells of its run in a line.
 fn told(cluster: &Cluster) -> String {
@@ -168,15 +169,38 @@ fn events_run_on_the_master() {
     let body = format!("echo $GANETI_CONFIG_SERIAL >> {}", file("serials").display());
     cluster.script(1, "config-update-post.d", "10-told", &body);
     let body = format!(
-        "echo \"$GANETI_NODE_NAME $GANETI_NODE_PIP\" >> {}; cp \"$GANETI_FACTS_PATH\" {}",
+        "echo \"$GANETI_NODE_NAME $GANETI_NODE_PIP\" >> {}; cp \"$GANETI_FACTS_PATH\" {facts}.new; mv {facts}.new {facts}",
         file("pending").display(),
-        file("facts").display()
+        facts = file("facts").display()
     );
     cluster.script(1, "node-pending-post.d", "10-told", &body);
-    let body = format!("cp \"$GANETI_ERROR_MESSAGE_PATH\" {}", file("why").display());
+    let (why, asked) = (file("why"), file("asked"));
+    let body = format!(
+        "cp \"$GANETI_FACTS_PATH\" {}\n\
+         echo \"$GANETI_NODE_NAME $GANETI_NODE_PIP\" >{why}.new\n\
+         cat \"$GANETI_ERROR_MESSAGE_PATH\" >>{why}.new\n\
+         mv {why}.new {why}",
+        asked.display(),
+        why = why.display()
+    );
     cluster.script(1, "node-enrol-failed-post.d", "10-told", &body);
     cluster.ok("cluster modify --hook-phase-budget 60s");
     wait_for("the change to be told", || file("serials").exists());
+    // A token for another host: the request comes to nothing, and the site hears of it without the token.
+    let token = cluster.ok("node token create --node node9").stdout;
+    let mut join = Command::new(devcluster_program().with_file_name("muster-noded"));
+    join.arg("join").arg("--config").arg(cluster.node_dir(2).join("noded.toml")).args(["--token-file", "-"]);
+    start(join, &token).finish().exits(1).says(&["the master refused"]);
+    wait_for("the refused host to be told", || why.exists());
+    let told = fs::read_to_string(&why).unwrap();
+    let (who, reason) = told.split_once('\n').unwrap();
+    // Where the request came from, not what the host says of itself.
+    assert!(who.starts_with("node2 127."), "{told}");
+    assert!(reason.contains("token"), "{told}");
+    let asked = fs::read_to_string(&asked).unwrap();
+    assert!(asked.contains("\"name\": \"node2\"") && !asked.contains(token.trim()), "{asked}");
+    assert!(!file("pending").exists(), "it is not pending");
+
     cluster.join(2);
     wait_for("the pending node to be told", || file("facts").exists());
     let pending = fs::read_to_string(file("pending")).unwrap();

@@ -99,7 +99,7 @@ fn what_scripts_did_is_listed_and_one_is_run_again() {
         &["GANETI_ERROR_MESSAGE_PATH", "GANETI_POST_NODES_PATH"],
     );
     let post = dump(&started_dumps, "node1", START_POST);
-    again(&cluster, "node1", START_POST, started, &post, &["GANETI_POST_NODES_PATH"]);
+    again(&cluster, "node1", START_POST, started, &post, &[]);
     let output = cluster.gnt(&format!("hooks run node2 {START_PRE}/10-no --from-job {started}")).exits(1);
     output.says(&["exit code 3", "stdout | not today", "it would have denied the operation"]);
 
@@ -114,6 +114,18 @@ fn what_scripts_did_is_listed_and_one_is_run_again() {
     check_wrong(&cluster, denied, started);
     check_log(&cluster, denied, started);
     check_files(&cluster, added, denied, started);
+    check_version_2(&cluster);
+}
+
+/// What post scripts are told of the job is there again too, in a file of its own.
+fn check_version_2(cluster: &Cluster) {
+    cluster.ok("cluster modify --hooks-version 2");
+    cluster.unscript(2, START_PRE, "10-no");
+    cluster.ok("instance shutdown web1");
+    cluster.ok("instance start web1");
+    let post = dump(&cluster.take_dumps(), "node1", START_POST);
+    assert_eq!(post["GANETI_POST_NODES_COUNT"], "1");
+    again(cluster, "node1", START_POST, cluster.last_job().id, &post, &["GANETI_POST_NODES_PATH"]);
 }
 
 fn check_history(cluster: &Cluster, denied: u64, started: u64) {

@@ -191,6 +191,18 @@ fn scripts_of_the_set_run_beside_the_nodes_own() {
     cluster.ok("node add node3");
     let names = ["node1", "node2", "node3"].map(str::to_owned);
     assert_eq!(sets.ran("added"), names.into(), "its own addition was told to the new node too");
+
+    // A master that syncs by itself makes up for what was edited while it did not run, and sees what comes later.
+    cluster.devcluster(&["kill", "master"]).exits(0);
+    let config = cluster.node_dir(1).join("masterd.toml");
+    let text = fs::read_to_string(&config).unwrap();
+    fs::write(&config, format!("hooks_on_change = true\n{text}")).unwrap();
+    sets.script("node-modify-pre.d/10-meanwhile", "exit 0");
+    cluster.devcluster(&["start", "master"]).exits(0);
+    let has = |path: &str| sets.current(3).join(path).exists();
+    wait_for("what was edited meanwhile is synced", || has("node-modify-pre.d/10-meanwhile"));
+    sets.script("node-modify-pre.d/20-later", "exit 0");
+    wait_for("what was edited later is synced", || has("node-modify-pre.d/20-later"));
 }
 
 #[test]
@@ -225,6 +237,11 @@ fn what_can_not_be_distributed_is_named_and_scripts_may_refuse() {
     sets.put("node-add-pre.d/50-interpreter", "#!/nonexistent/perl\n");
     sets.refused(&["node-add-pre.d/50-interpreter", "no-interpreter", "no node gets it"]);
     sets.take("node-add-pre.d/50-interpreter");
+    for store in ["node/hooks/sets", "node/hooks/lists", "master/hooks/lists"] {
+        // The set in use, and of what was refused here at most the list of the last one.
+        let left = fs::read_dir(cluster.node_dir(1).join("state").join(store)).unwrap().count();
+        assert!(left <= if store == "node/hooks/lists" { 2 } else { 1 }, "{store}: {left}");
+    }
     cluster.gnt("hooks sync --node node9").exits(1).says(&["there is no node node9"]);
 
     // A guard of a node's own keeps the set away from it, and one on the master's host from all.

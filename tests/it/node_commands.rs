@@ -6,6 +6,7 @@ use std::{
     path::Path,
 };
 
+use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use serde_json::Value;
 
 use crate::cluster::{Cluster, Output, run, wait_for};
@@ -60,6 +61,16 @@ fn commands_run_on_nodes_that_the_parameters_list() {
     asker.kill().unwrap();
     asker.wait().unwrap();
     wait_for("the command is ended", || !runs("/bin/sleep 98642"));
+    // A master that stops names the nodes whose answers it did not wait for.
+    let asking = cluster.begin("cluster command -n node2 -n node3 /bin/sleep 98643");
+    wait_for("the command runs", || runs("/bin/sleep 98643"));
+    let pid = fs::read_to_string(cluster.dir().join("master/masterd.pid")).unwrap();
+    let pid = Pid::from_raw(pid.trim().parse().unwrap()).unwrap();
+    kill_process(pid, Signal::TERM).unwrap();
+    asking.finish().exits(1).says(&["node: node2", "node: node3", "no answer: the master stops"]);
+    wait_for("the command is ended", || !runs("/bin/sleep 98643"));
+    wait_for("the master has ended", || test_kill_process(pid).is_err());
+    cluster.devcluster(&["start", "master"]).exits(0);
 
     cluster.devcluster(&["kill", "node3"]).exits(0);
     let some = cluster.gnt("cluster command --json /bin/echo hello").exits(1);

@@ -44,14 +44,23 @@ fn instances_leave_a_node_by_a_job_each() {
     // One that can't leave is named before anything begins.
     let before = cluster.snapshot();
     let words = ["not all instances can leave node2: f1: it has the template file: gnt-instance move"];
-    cluster.gnt("node migrate node2").exits(1).says(&words);
+    cluster.gnt("node migrate -f node2").exits(1).says(&words);
+    cluster.gnt("node migrate -f node2").exits(1).says(&["--ignore-unmovable moves the others"]);
     assert_eq!(cluster.snapshot(), before);
 
-    cluster.gnt("instance move -n node2 f1").exits(1).says(&["f1 is on node node2 already"]);
-    cluster.ok("instance move -n node3 f1");
+    // What moves guests is asked about, as in Ganeti, and nobody is there to answer.
+    for line in
+        ["node migrate node2", "node evacuate node2", "instance move -n node3 f1", "cluster rename prod"]
+    {
+        cluster.gnt(line).exits(2).says(&["There is no terminal to ask on; -f means yes"]);
+    }
+    assert_eq!(cluster.snapshot(), before);
+
+    cluster.gnt("instance move -f -n node2 f1").exits(1).says(&["f1 is on node node2 already"]);
+    cluster.ok("instance move -f -n node3 f1");
     is_at(&cluster, "f1", "node3", &[]);
     wait_for("f1 runs", || cluster.instance("f1").status == "running");
-    cluster.gnt("instance move -n node1 a1").exits(1).says(&["a1 has the template mirror"]);
+    cluster.gnt("instance move -f -n node1 a1").exits(1).says(&["a1 has the template mirror"]);
 
     let before = cluster.snapshot();
     cluster.ok("node migrate --dry-run node2").says(&["a job would follow: INSTANCE_FAILOVER(a1)"]);
@@ -61,7 +70,7 @@ fn instances_leave_a_node_by_a_job_each() {
     cluster.script(1, "instance-failover-pre.d", "50-no", "test \"$GANETI_INSTANCE_NAME\" != a1");
     let words =
         ["INSTANCE_FAILOVER(a1)", "INSTANCE_FAILOVER(a2)", "INSTANCE_FAILOVER(a1) did not succeed", "50-no"];
-    cluster.gnt("node migrate --reason shift node2").exits(1).says(&words);
+    cluster.gnt("node migrate -f --reason shift node2").exits(1).says(&words);
     cluster.unscript(1, "instance-failover-pre.d", "50-no");
     is_at(&cluster, "a1", "node2", &["node3"]);
     is_at(&cluster, "a2", "node3", &["node2"]);
@@ -75,20 +84,20 @@ fn instances_leave_a_node_by_a_job_each() {
     let numbers = format!("{},{}", children[0].id, children[1].id);
     cluster.ok(&format!("job info {}", parent.id)).says(&[&numbers]);
 
-    cluster.ok("node migrate node2");
+    cluster.ok("node migrate -f node2");
     is_at(&cluster, "a1", "node3", &["node2"]);
-    cluster.ok("node migrate node2");
+    cluster.ok("node migrate -f node2");
 
     // Copies go to the node with the least memory in use: node1 is the only one that is neither.
-    cluster.ok("node evacuate -s node2");
+    cluster.ok("node evacuate -f -s node2");
     is_at(&cluster, "a1", "node3", &["node1"]);
     is_at(&cluster, "a2", "node3", &["node1"]);
-    cluster.ok("instance move -n node2 f1");
+    cluster.ok("instance move -f -n node2 f1");
 
     // Wholly away, the second job after the first.
-    cluster.gnt("node evacuate -p -n node2 node3").exits(2);
-    cluster.gnt("node evacuate -n node1 node3").exits(1).says(&["node node1 is its primary, or will be"]);
-    let ended = cluster.ok("node evacuate --json -n node2 node3");
+    cluster.gnt("node evacuate -f -p -n node2 node3").exits(2);
+    cluster.gnt("node evacuate -f -n node1 node3").exits(1).says(&["node node1 is its primary, or will be"]);
+    let ended = cluster.ok("node evacuate -f --json -n node2 node3");
     let jobs: Vec<serde_json::Value> = serde_json::from_str(&ended.stdout).unwrap();
     assert!(jobs.len() == 5 && jobs.iter().all(|job| job["status"] == "success"), "{ended}");
     let (_, children) = last_asking(&cluster);
@@ -190,9 +199,9 @@ fn a_cluster_under_another_name_is_the_same_cluster() {
     cluster.ok("cluster modify --hooks-version 2");
     cluster.script(1, "cluster-rename-pre.d", "00-dump", &dump_body(&cluster.dumps()));
     let before = cluster.info();
-    cluster.gnt("cluster rename dev").exits(1).says(&["the cluster's name is dev already"]);
+    cluster.gnt("cluster rename -f dev").exits(1).says(&["the cluster's name is dev already"]);
     cluster.gnt("cluster rename Prod").exits(2).says(&["Prod"]);
-    cluster.ok("cluster rename prod");
+    cluster.ok("cluster rename -f prod");
     let dump = cluster.take_dumps().remove(0);
     assert_eq!((dump.env["GANETI_CLUSTER"].as_str(), dump.env["GANETI_NEW_NAME"].as_str()), ("dev", "prod"));
     let after = cluster.info();

@@ -70,6 +70,9 @@ pub(crate) enum ClusterVerb {
         /// The new name
         #[arg(value_name = "NAME", value_parser = values::cluster)]
         new_name: String,
+        /// Do not ask for confirmation
+        #[arg(short, long)]
+        force: bool,
         #[command(flatten)]
         operation: OperationFlags,
     },

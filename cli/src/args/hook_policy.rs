@@ -24,7 +24,8 @@ Settings:
   timeout=allow|deny           what a script over its time limit, or over the budget, means before an operation
   warn_limit=DURATION          of scripts that set none themselves
   kill_limit=DURATION          of scripts that set none themselves
-  phase_budget=DURATION        for all scripts of a phase on a node, the grace of an ended one included
+  phase_budget=DURATION        for all scripts of a phase on a node, the grace of an ended one included; none: no
+                               budget there, whatever the cluster has
 
 Example:
   gnt-hooks policy set instance-add-pre.d exit_codes=graded kill_limit=5s phase_budget=10s")]

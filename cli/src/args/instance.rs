@@ -66,6 +66,9 @@ pub(crate) enum InstanceVerb {
         /// Seconds for a clean shutdown before it is forced; default 120
         #[arg(long, value_name = "SECONDS")]
         timeout: Option<u32>,
+        /// The primary node is marked offline, and I have made sure that the instances do not run there
+        #[arg(long)]
+        fenced: bool,
         #[command(flatten)]
         operation: OperationFlags,
     },
@@ -168,6 +171,9 @@ pub(crate) enum InstanceVerb {
         /// Where it goes
         #[arg(short, long, value_name = "NODE", value_parser = values::node)]
         node: String,
+        /// Do not ask for confirmation
+        #[arg(short, long)]
+        force: bool,
         #[command(flatten)]
         operation: OperationFlags,
     },
@@ -295,6 +301,9 @@ pub(crate) struct NewInstance {
     /// The network that it is in; its address is one of it
     #[arg(long, value_name = "NETWORK", value_parser = values::network)]
     pub(crate) network: Option<String>,
+    /// Its tags, with commas
+    #[arg(long, value_name = "TAGS", value_delimiter = ',', value_parser = values::tag)]
+    pub(crate) tags: Vec<String>,
     /// Leave it down
     #[arg(long)]
     pub(crate) no_start: bool,

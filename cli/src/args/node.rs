@@ -54,6 +54,12 @@ pub(crate) enum NodeVerb {
         /// The node
         #[arg(value_parser = values::node)]
         name: String,
+        /// Do not ask for confirmation
+        #[arg(short, long)]
+        force: bool,
+        /// Leave where they are the instances that can't leave; without it one of them refuses the whole
+        #[arg(long)]
+        ignore_unmovable: bool,
         #[command(flatten)]
         operation: OperationFlags,
     },
@@ -79,12 +85,18 @@ pub(crate) enum NodeVerb {
         /// The node that gets the copies; default: for each, that of the same group with the least memory in use
         #[arg(short = 'n', long = "new-secondary", value_name = "NODE", value_parser = values::node, conflicts_with = "primary_only")]
         new_secondary: Option<String>,
+        /// Do not ask for confirmation
+        #[arg(short, long)]
+        force: bool,
         /// Fail over also where a copy is not known to be good
         #[arg(long)]
         ignore_consistency: bool,
         /// The node is marked offline, and I have made sure that nothing runs there
         #[arg(long)]
         fenced: bool,
+        /// Leave where they are the instances that can't leave; without it one of them refuses the whole
+        #[arg(long)]
+        ignore_unmovable: bool,
         #[command(flatten)]
         operation: OperationFlags,
     },

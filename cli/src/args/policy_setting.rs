@@ -33,6 +33,7 @@ pub(crate) fn policy_setting(text: &str) -> Result<PolicySetting, String> {
         ("unreachable" | "timeout", _) => return Err(wrong("allow or deny")),
         ("warn_limit", _) => DirectoryPolicy { warn_ms: limit()?, ..nothing },
         ("kill_limit", _) => DirectoryPolicy { kill_ms: limit()?, ..nothing },
+        ("phase_budget", "none") => DirectoryPolicy { budget_ms: Some(0), ..nothing },
         ("phase_budget", _) => DirectoryPolicy { budget_ms: limit()?, ..nothing },
         _ => return Err(format!("there is no key {key:?}; keys are {KEYS}")),
     };
@@ -52,6 +53,7 @@ mod tests {
         assert_eq!(set("timeout=allow").timeout, Some(OnTimeout::Allow));
         assert_eq!(set("kill_limit=5s").kill_ms, Some(5_000));
         assert_eq!(set("phase_budget=1m").budget_ms, Some(60_000));
+        assert_eq!(set("phase_budget=none").budget_ms, Some(0));
         for (text, why) in [
             ("exit_codes", "KEY=VALUE"),
             ("exit_code=strict", "there is no key"),

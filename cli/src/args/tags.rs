@@ -1,5 +1,7 @@
 //! Verbs about tags: the same for nodes, instances, groups and networks, and others for the cluster.
 
+use std::path::PathBuf;
+
 use clap::{Args, Subcommand};
 
 use super::{
@@ -54,7 +56,7 @@ pub(crate) enum ClusterTagsVerb {
     /// Find tags of the cluster, of nodes, instances, groups and networks
     #[command(after_help = "\
 A pattern without * and ? is found anywhere in a tag. With them it is the form of the whole tag: * stands for any characters,
-? for any one. It is no regular expression.
+? for any one. It is no regular expression: where Ganeti wants '^site:.*', the pattern is 'site:*'.
 
 Examples:
   gnt-cluster search-tags prod
@@ -62,6 +64,7 @@ Examples:
     #[command(name = "search-tags")]
     Search {
         /// A part of the tag, or its form
+        #[arg(value_parser = values::tag_pattern)]
         pattern: String,
         #[command(flatten)]
         json: AsJson,
@@ -72,8 +75,11 @@ Examples:
 #[derive(Debug, Clone, Args)]
 pub(crate) struct TagWords {
     /// Tags: at most 128 letters, digits and . + * / : @ _ - each
-    #[arg(value_name = "TAG", required = true, value_parser = values::tag)]
+    #[arg(value_name = "TAG", required_unless_present = "from", value_parser = values::tag)]
     pub(crate) tags: Vec<String>,
+    /// A file with tags, one a line; - is stdin
+    #[arg(long, value_name = "FILE")]
+    pub(crate) from: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) operation: OperationFlags,
 }

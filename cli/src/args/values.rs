@@ -12,11 +12,13 @@ use muster_core::{
     hypervisor::{NicMode, is_interface},
     names::{ClientName, ClusterName, GroupName, InstanceName, NetworkName, NodeName, OsName},
     networks::{LinkMode, MacPrefix, Subnet, Subnet6},
-    tags::Tag,
+    tags::{TAG_BYTES_MAX, Tag},
 };
 
 /// The largest size in MiB: its bytes still fit a signed 64-bit file offset.
 const SIZE_MIB_MAX: u64 = (1 << 43) - 1;
+/// The longest pattern: a tag's own bytes, and a sign between any two of them.
+const PATTERN_BYTES_MAX: usize = 2 * TAG_BYTES_MAX + 1;
 /// The longest reason in bytes; the master's own limit.
 const REASON_BYTES_MAX: usize = 1024;
 
@@ -184,6 +186,22 @@ pub(super) fn nic_parameters(text: &str) -> Result<NicParameters, String> {
 /// A tag.
 pub(super) fn tag(text: &str) -> Result<String, String> {
     Tag::parse(text).map(String::from).map_err(|why| why.to_string())
+}
+
+/// What tags are looked for by. One that no tag can fit is refused: it is a regular expression, as Ganeti takes them.
+pub(super) fn tag_pattern(text: &str) -> Result<String, String> {
+    const RIGHT: &str = "a pattern is no regular expression: it is a part of the tag, or its whole form with * (any characters) and ? (any one), for example 'site:*'";
+    if text.len() > PATTERN_BYTES_MAX {
+        return Err(format!("it is longer than {PATTERN_BYTES_MAX} bytes; {RIGHT}"));
+    }
+    if let Some(repeated) = [".*", ".+"].into_iter().find(|repeated| text.contains(repeated)) {
+        return Err(format!("{repeated} is of a regular expression; {RIGHT}"));
+    }
+    let without_signs: String = text.chars().filter(|c| !matches!(c, '*' | '?')).collect();
+    match Tag::parse(&without_signs) {
+        Err(_) if !without_signs.is_empty() => Err(format!("no tag has such characters; {RIGHT}")),
+        Ok(_) | Err(_) => Ok(text.to_owned()),
+    }
 }
 
 /// The name of something that has tags; all names have the same rules.

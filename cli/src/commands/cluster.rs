@@ -81,8 +81,10 @@ pub(super) fn asked(verb: ClusterVerb) -> Result<Option<Asked>, Failure> {
         ClusterVerb::Verify(_) => {
             Asked::one(Operation::ClusterVerify(ClusterVerify {}), OperationFlags::default())
         }
-        ClusterVerb::Rename { new_name, operation } => {
-            Asked::one(Operation::ClusterRename(ClusterRename { new_name }), operation)
+        ClusterVerb::Rename { new_name, force, operation } => {
+            let question = format!("This gives the cluster the name {new_name}.");
+            let rename = Operation::ClusterRename(ClusterRename { new_name });
+            Asked::one(rename, operation).after(question, force)
         }
         ClusterVerb::MasterFailover { force, operation } => {
             Asked::one(Operation::MasterFailover(MasterFailover {}), operation)

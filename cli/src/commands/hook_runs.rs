@@ -55,7 +55,7 @@ pub(super) async fn history(connection: &ConnectionFlags, flags: HistoryFlags) -
         limit: flags.limit,
     };
     let found = answer(master.hook_runs().list_hook_runs(request)).await?;
-    print(&selection.render(&found.runs))?;
+    print(&selection.render(&found.runs)?)?;
     for text in found.stopped.iter().chain(&found.notes) {
         note(&format!("note: {}", visible_line(text)));
     }

@@ -10,7 +10,7 @@ use muster_proto::{
 
 use super::{
     backup, cluster, group, hook_policy, hook_runs, hooks_init, hooks_lint, hooks_sync, instance, network,
-    node, operation::Asked,
+    node, operation::Asked, tag_files,
 };
 use crate::{
     args::{CommandLine, ConnectionFlags, ExplainFlags, Group, HooksVerb, VersionFlag, parse_explained},
@@ -30,7 +30,7 @@ pub(super) async fn run(connection: &ConnectionFlags, verb: HooksVerb) -> Result
             let selection = select(render::FIELDS, render::DEFAULT, &list)?;
             let master = Master::connect(connection).await?;
             let found = answer(master.queries().list_node_hooks(ListNodeHooksRequest { nodes })).await?.nodes;
-            print(&selection.render(&found.iter().flat_map(render::rows).collect::<Vec<_>>()))
+            print(&selection.render(&found.iter().flat_map(render::rows).collect::<Vec<_>>())?)
         }
         HooksVerb::Sync(flags) => hooks_sync::sync(connection, flags).await,
         HooksVerb::Diff { nodes, list } => hooks_sync::diff(connection, nodes, &list).await,
@@ -67,7 +67,7 @@ async fn version_of(connection: &ConnectionFlags, flag: VersionFlag) -> HooksVer
 
 /// What the words ask for, parsed by the very definitions of the verb that they name.
 fn asked(words: &[String]) -> Result<(ConnectionFlags, Asked), Failure> {
-    let CommandLine { connection, group } = match parse_explained(words) {
+    let CommandLine { connection, mut group } = match parse_explained(words) {
         Ok(line) => line,
         // The help of the verb that is to be explained.
         Err(error) if !error.use_stderr() => error.exit(),
@@ -76,7 +76,9 @@ fn asked(words: &[String]) -> Result<(ConnectionFlags, Asked), Failure> {
             return Err(Failure::Usage(text.strip_prefix("error: ").unwrap_or(&text).trim_end().to_owned()));
         }
     };
+    tag_files::read(&mut group)?;
     let asked = match group {
+        Group::Hooks(HooksVerb::Policy(verb)) => hook_policy::asked(verb),
         Group::Cluster(verb) => cluster::asked(verb)?,
         Group::Node(verb) => node::asked(verb),
         Group::Instance(verb) => instance::asked(verb),
@@ -87,7 +89,7 @@ fn asked(words: &[String]) -> Result<(ConnectionFlags, Asked), Failure> {
     };
     let asked = asked.ok_or_else(|| {
         Failure::Usage(format!(
-            "`{}` is no operation with hooks; for example: gnt-hooks explain instance start web1",
+            "`{}` is no operation; for example: gnt-hooks explain instance start web1",
             words.join(" ")
         ))
     })?;
@@ -164,6 +166,8 @@ mod tests {
             panic!("{:?}", asked.operations)
         };
         assert!(first.force);
+        let (_, asked) = super::asked(&words("hooks policy set instance-add-pre.d kill_limit=5s")).unwrap();
+        assert!(matches!(asked.operations.as_slice(), [Operation::ClusterModify(_)]), "{asked:?}");
     }
 
     #[test]

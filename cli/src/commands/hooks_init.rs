@@ -10,6 +10,7 @@ use std::{
 
 use muster_core::{
     hooks::{HooksVersion, KILL_DEFAULT_MS, Phase, WARN_DEFAULT_MS},
+    ops::AFTER_VARIABLES,
     reference::{OperationHooks, Presence, Reference, common_variables, is_one_of_many},
 };
 use serde_json::json;
@@ -86,7 +87,7 @@ fn init(dir: &Path, version: HooksVersion) -> Result<Made, Failure> {
         for phase in operation.phases() {
             let path = dir.join(phase.directory(operation.prefix));
             made.directory(&path)?;
-            made.file(&path.join(README), README_MODE, &readme(operation, phase))?;
+            made.file(&path.join(README), README_MODE, &readme(version, operation, phase))?;
             made.file(&path.join(EXAMPLE), EXAMPLE_MODE, &example(version, operation, phase))?;
         }
     }
@@ -168,7 +169,7 @@ fn exit_codes(phase: Phase) -> &'static str {
     }
 }
 
-fn readme(operation: &OperationHooks, phase: Phase) -> String {
+fn readme(version: HooksVersion, operation: &OperationHooks, phase: Phase) -> String {
     let mut text = format!(
         "# {}\n\nScripts here run {} {} ({}), on {}.\n\n{}\n\n",
         phase.directory(operation.prefix),
@@ -191,6 +192,11 @@ fn readme(operation: &OperationHooks, phase: Phase) -> String {
     let own = operation.own.iter().map(|variable| (variable.name, variable.presence, variable.meaning));
     for (name, presence, meaning) in own.chain(common_variables()) {
         text += &format!("| {name} | {} | {meaning} |\n", presence.words(name));
+    }
+    if version.tells_of_job(phase) {
+        for (name, meaning, _) in AFTER_VARIABLES.iter().filter(|(.., with_success)| *with_success) {
+            text += &format!("| {name} | always | {meaning} |\n");
+        }
     }
     if phase == Phase::Post && operation.own.iter().any(|variable| variable.restated) {
         text += "\nThe operation's own variables are there once more with the prefix `GANETI_POST_`: as the operation left them.\n";
@@ -278,7 +284,7 @@ mod tests {
     fn e1_a_readme_names_nodes_commands_and_variables() {
         let reference = Reference::new(HooksVersion::V1);
         let (operation, phase) = reference.of_directory("instance-add-pre.d").unwrap();
-        let text = readme(operation, phase);
+        let text = readme(HooksVersion::V1, operation, phase);
         for part in [
             "# instance-add-pre.d",
             "run before `gnt-instance add` or `gnt-backup import`",
@@ -288,6 +294,17 @@ mod tests {
             "ended after 5 min",
         ] {
             assert!(text.contains(part), "{part}: {text}");
+        }
+    }
+
+    #[test]
+    fn e4_what_only_the_job_knows_is_named_where_scripts_are_told_of_it() {
+        for (version, is_told) in [(HooksVersion::V1, false), (HooksVersion::V2, true)] {
+            let reference = Reference::new(version);
+            let (operation, phase) = reference.of_directory("instance-add-post.d").unwrap();
+            let text = readme(version, operation, phase);
+            assert_eq!(text.contains("| POST_NODES_PATH | always |"), is_told, "{text}");
+            assert!(!text.contains("ERROR_MESSAGE_PATH"), "{text}");
         }
     }
 }

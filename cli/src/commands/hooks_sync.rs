@@ -66,7 +66,7 @@ pub(super) async fn diff(
     let selection = select(render::FIELDS, render::DEFAULT, list)?;
     let master = Master::connect(connection).await?;
     let found = answer(master.hook_sets().diff_hook_sets(DiffHookSetsRequest { nodes })).await?;
-    print(&selection.render(&found.nodes))?;
+    print(&selection.render(&found.nodes)?)?;
     if let Some(problem) = &found.problem {
         let problem = visible_line(problem);
         note(&format!("the master can't bring the cluster's set to a node: {problem}; run gnt-hooks sync"));

@@ -26,7 +26,7 @@ pub(super) async fn run(connection: &ConnectionFlags, verb: InstanceVerb) -> Res
             let selection = select(render::FIELDS, render::DEFAULT, &list)?;
             let master = Master::connect(connection).await?;
             let request = ListInstancesRequest { names, live };
-            print(&selection.render(&answer(master.queries().list_instances(request)).await?.instances))
+            print(&selection.render(&answer(master.queries().list_instances(request)).await?.instances)?)
         }
         InstanceVerb::Info { names, live, json } => info(connection, names, live, json.json).await,
         InstanceVerb::Console { name } => console::run(connection, name).await,
@@ -61,9 +61,10 @@ pub(super) fn asked(verb: InstanceVerb) -> Option<Asked> {
             let start = |instance| Operation::InstanceStart(InstanceStart { instance, force });
             Asked::all(names.into_iter().map(start).collect(), operation)
         }
-        InstanceVerb::Shutdown { names, timeout, operation } => {
-            let stop =
-                |instance| Operation::InstanceShutdown(InstanceShutdown { instance, timeout_s: timeout });
+        InstanceVerb::Shutdown { names, timeout, fenced, operation } => {
+            let stop = |instance| {
+                Operation::InstanceShutdown(InstanceShutdown { instance, timeout_s: timeout, fenced })
+            };
             Asked::all(names.into_iter().map(stop).collect(), operation)
         }
         InstanceVerb::Migrate { name, force, operation } => {
@@ -77,8 +78,11 @@ pub(super) fn asked(verb: InstanceVerb) -> Option<Asked> {
             let failover = InstanceFailover { instance: name, ignore_consistency, fenced };
             Asked::one(Operation::InstanceFailover(failover), operation).after(question, force)
         }
-        InstanceVerb::Move { name, node, operation } => {
-            Asked::one(Operation::InstanceMove(InstanceMove { instance: name, node }), operation)
+        InstanceVerb::Move { name, node, force, operation } => {
+            let question =
+                format!("This moves instance {name} to node {node}; it is down while its disks are copied.");
+            let relocate = Operation::InstanceMove(InstanceMove { instance: name, node });
+            Asked::one(relocate, operation).after(question, force)
         }
         InstanceVerb::Remove { name, force, operation } => {
             let question = format!("This removes instance {name} and its disks.");
@@ -174,6 +178,7 @@ fn base(new: NewInstance) -> InstanceAdd {
         disk_template: new.disk_template.word().to_owned(),
         ip: new.ip.and_then(ip_text),
         network: new.network,
+        tags: new.tags,
         no_start: new.no_start,
         no_wait_for_sync: new.no_wait_for_sync,
         ..InstanceAdd::default()

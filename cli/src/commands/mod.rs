@@ -22,6 +22,7 @@ mod node;
 mod node_command;
 mod operation;
 mod os;
+mod tag_files;
 mod tags;
 mod verify;
 
@@ -33,7 +34,8 @@ use crate::{
 
 /// Carries out a command line.
 pub(crate) async fn run(line: CommandLine) -> Result<(), Failure> {
-    let CommandLine { connection, group } = line;
+    let CommandLine { connection, mut group } = line;
+    tag_files::read(&mut group)?;
     let done = match group {
         Group::Cluster(verb) => cluster::run(&connection, verb).await,
         Group::Node(verb) => node::run(&connection, verb).await,

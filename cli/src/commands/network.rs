@@ -24,7 +24,7 @@ pub(super) async fn run(connection: &ConnectionFlags, verb: NetworkVerb) -> Resu
     match verb {
         NetworkVerb::List { names, list } => {
             let selection = select(render::FIELDS, render::DEFAULT, &list)?;
-            print(&selection.render(&ask(connection, names).await?))
+            print(&selection.render(&ask(connection, names).await?)?)
         }
         NetworkVerb::Info { names, json } => {
             let named = names.len();

@@ -29,13 +29,13 @@ pub(super) async fn run(connection: &ConnectionFlags, verb: NodeVerb) -> Result<
             let selection = select(render::PENDING_FIELDS, render::PENDING_DEFAULT, &list)?;
             let master = Master::connect(connection).await?;
             let pending = answer(master.tokens().list_pending(ListPendingRequest {})).await?;
-            print(&selection.render(&pending.nodes))
+            print(&selection.render(&pending.nodes)?)
         }
         NodeVerb::List { names, live, list } => {
             let selection = select(render::FIELDS, render::DEFAULT, &list)?;
             let master = Master::connect(connection).await?;
             let nodes = answer(master.queries().list_nodes(ListNodesRequest { names, live })).await?.nodes;
-            print(&selection.render(&nodes))
+            print(&selection.render(&nodes)?)
         }
         NodeVerb::Info { names, live, json } => info(connection, names, live, json.json).await,
         NodeVerb::Tags(verb) => tags::run(connection, "node", verb).await,
@@ -65,8 +65,10 @@ pub(super) fn asked(verb: NodeVerb) -> Option<Asked> {
         NodeVerb::Remove { name, operation } => {
             Asked::one(Operation::NodeRemove(NodeRemove { name }), operation)
         }
-        NodeVerb::Migrate { name, operation } => {
-            Asked::one(Operation::NodeMigrate(NodeMigrate { name }), operation)
+        NodeVerb::Migrate { name, force, ignore_unmovable, operation } => {
+            let question = format!("This moves all instances away whose primary node {name} is.");
+            let migrate = Operation::NodeMigrate(NodeMigrate { name, ignore_unmovable });
+            Asked::one(migrate, operation).after(question, force)
         }
         NodeVerb::Evacuate {
             name,
@@ -74,8 +76,10 @@ pub(super) fn asked(verb: NodeVerb) -> Option<Asked> {
             secondary_only,
             all: _,
             new_secondary,
+            force,
             ignore_consistency,
             fenced,
+            ignore_unmovable,
             operation,
         } => {
             let which = match (primary_only, secondary_only) {
@@ -83,9 +87,15 @@ pub(super) fn asked(verb: NodeVerb) -> Option<Asked> {
                 (false, true) => "secondaries",
                 (false, false) => "all",
             };
+            let question = match which {
+                "primaries" => format!("This moves all instances away whose primary node {name} is."),
+                "secondaries" => format!("This moves all copies away that node {name} has."),
+                _ => format!("This moves all instances and copies off node {name}."),
+            };
             let which = which.to_owned();
-            let evacuate = NodeEvacuate { name, which, new_secondary, ignore_consistency, fenced };
-            Asked::one(Operation::NodeEvacuate(evacuate), operation)
+            let evacuate =
+                NodeEvacuate { name, which, new_secondary, ignore_consistency, fenced, ignore_unmovable };
+            Asked::one(Operation::NodeEvacuate(evacuate), operation).after(question, force)
         }
         NodeVerb::Modify { name, offline, drained, master_candidate, address, secondary_ip, operation } => {
             let change = NodeModify {

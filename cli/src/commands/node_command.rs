@@ -1,7 +1,7 @@
 //! `gnt-cluster command` and `gnt-cluster copyfile`.
 
 use std::{
-    fs::{self, File},
+    fs::File,
     io::Read,
     os::unix::fs::MetadataExt,
     path::Path,
@@ -10,6 +10,10 @@ use std::{
 
 use muster_proto::v1::{
     CopyFilePart, CopyFileStart, FileStart, NodeCommandResult, RunCommandRequest, copy_file_part::Part,
+};
+use rustix::{
+    fs::{Mode, OFlags, open},
+    io::Errno,
 };
 use serde_json::Value as Json;
 use tokio::time::timeout;
@@ -95,17 +99,20 @@ pub(super) async fn copyfile(master: &Master, flags: CopyfileFlags) -> Result<()
 fn read(file: &Path, to: Option<&str>) -> Result<(FileStart, Vec<u8>), Failure> {
     let wrong = |why: &str| Failure::Refused(format!("{}: {why}", file.display()));
     let failed = |error: std::io::Error| wrong(&error.to_string());
-    if fs::symlink_metadata(file).map_err(failed)?.is_symlink() {
-        return Err(wrong("it is a link, which is not followed"));
+    // Nobody can put a link in its place between a look and the opening, and no pipe holds this up.
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let opened = match open(file, flags, Mode::empty()) {
+        Ok(opened) => File::from(opened),
+        Err(Errno::LOOP) => return Err(wrong("it is a link, which is not followed")),
+        Err(error) => return Err(failed(error.into())),
+    };
+    let metadata = opened.metadata().map_err(failed)?;
+    if !metadata.is_file() {
+        return Err(wrong("it is no regular file"));
     }
     let absolute = std::path::absolute(file).map_err(failed)?;
     let path = to.map(str::to_owned).or_else(|| absolute.to_str().map(str::to_owned));
     let path = path.ok_or_else(|| wrong("its path is not UTF-8 text"))?;
-    if !fs::metadata(file).map_err(failed)?.is_file() {
-        return Err(wrong("it is no regular file"));
-    }
-    let opened = File::open(file).map_err(failed)?;
-    let metadata = opened.metadata().map_err(failed)?;
     let mut content = Vec::new();
     opened.take(COPY_BYTES_MAX + 1).read_to_end(&mut content).map_err(failed)?;
     let size = u64::try_from(content.len()).unwrap_or(u64::MAX);
@@ -119,7 +126,10 @@ fn read(file: &Path, to: Option<&str>) -> Result<(FileStart, Vec<u8>), Failure> 
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::{PermissionsExt, symlink};
+    use std::{
+        fs,
+        os::unix::fs::{PermissionsExt, symlink},
+    };
 
     use super::*;
 
@@ -135,7 +145,15 @@ mod tests {
         assert_eq!(content, b"hello");
         assert_eq!(read(&path, Some("/etc/motd")).unwrap().0.path, "/etc/motd");
         symlink(&path, folder.join("link")).unwrap();
-        for (name, says) in [("link", "is a link"), ("missing", "No such file"), (".", "no regular file")] {
+        // A pipe that nobody writes into.
+        let pipe = folder.join("pipe");
+        rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, Mode::RUSR, 0).unwrap();
+        for (name, says) in [
+            ("link", "is a link"),
+            ("missing", "No such file"),
+            (".", "no regular file"),
+            ("pipe", "no regular file"),
+        ] {
             let failure = read(&folder.join(name), None).unwrap_err();
             assert!(failure.to_string().contains(says), "{failure}");
         }

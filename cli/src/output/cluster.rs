@@ -5,6 +5,7 @@ use serde_json::{Value as Json, json};
 
 use super::{
     fields::{Field, Value, field, whole_object, whole_text},
+    hook_policy,
     text::{counted, duration, rfc3339, visible_line},
     words,
 };
@@ -85,7 +86,7 @@ fn policy_json(policy: &HookPolicy) -> Json {
         "hook_warn_limit_ms": policy.warn_ms,
         "hook_kill_limit_ms": policy.kill_ms,
         "hook_phase_budget_ms": policy.budget_ms,
-        "hook_policy": policy.directories.keys().collect::<std::collections::BTreeSet<_>>(),
+        "hook_policy": hook_policy::by_directory(policy.clone()),
     })
 }
 
@@ -125,6 +126,7 @@ pub(crate) fn cluster_text(cluster: &ClusterInfo) -> String {
         ("hook_warn_limit", policy.warn_ms.map_or_else(|| "?".to_owned(), duration)),
         ("hook_kill_limit", policy.kill_ms.map_or_else(|| "?".to_owned(), duration)),
         ("hook_phase_budget", policy.budget_ms.map_or_else(|| "none".to_owned(), duration)),
+        ("hook_policy", hook_policy::directories(policy)),
     ];
     for (name, allowed) in
         [("allowed command", &cluster.allowed_commands), ("allowed file", &cluster.allowed_files)]

@@ -17,10 +17,17 @@ const PLACEHOLDERS: &str =
 /// An operation for people. What all nodes of a phase have in common is printed once.
 pub(crate) fn explain_text(explained: &ExplainResponse) -> String {
     let title = format!("{}({})", explained.op_id, visible_line(&explained.target));
-    if explained.prefix.is_none() {
-        return format!("{title} runs no hooks in interface version {}.\n", explained.hooks_version);
+    let mut text = match &explained.prefix {
+        Some(_) => format!("{title}: what would run now; nothing was run, locked or changed.\n"),
+        None => format!(
+            "{title} has no hooks of its own in interface version {}; global hooks run with every operation.\n",
+            explained.hooks_version
+        ),
+    };
+    if explained.prefix.is_none() && explained.phases.is_empty() {
+        text += "There are none either: nothing would run.\n";
+        return text;
     }
-    let mut text = format!("{title}: what would run now; nothing was run, locked or changed.\n");
     for phase in &explained.phases {
         text.push('\n');
         text += &phase_text(phase, &explained.path);
@@ -112,6 +119,7 @@ pub(crate) fn explain_json(explained: &ExplainResponse) -> Json {
         "operation": explained.op_id,
         "target": explained.target,
         "prefix": explained.prefix,
+        "hooks_version": explained.hooks_version,
         "phases": phases.collect::<Vec<_>>(),
         "placeholders": explained.placeholders,
     })
@@ -219,8 +227,12 @@ post: node-add-post.d on no node
 Values in <angle brackets> are drawn when the operation is submitted, or known after it.
 ";
         assert_eq!(explain_text(&explained()), expected);
-        let none = ExplainResponse { prefix: None, phases: Vec::new(), hooks_version: 1, ..explained() };
-        assert_eq!(explain_text(&none), "OP_ADD_NODE(node4) runs no hooks in interface version 1.\n");
+        let bare = ExplainResponse { prefix: None, hooks_version: 1, ..explained() };
+        let title = "OP_ADD_NODE(node4) has no hooks of its own in interface version 1; global hooks run with every operation.\n";
+        let text = explain_text(&bare);
+        assert!(text.starts_with(title) && text.contains("runs     10-check"), "{text}");
+        let none = ExplainResponse { phases: Vec::new(), ..bare };
+        assert_eq!(explain_text(&none), format!("{title}There are none either: nothing would run.\n"));
     }
 
     #[test]
@@ -237,5 +249,6 @@ Values in <angle brackets> are drawn when the operation is submitted, or known a
         assert_eq!(node["skipped"][0], json!({ "name": "x.sh", "reason": "bad name" }));
         assert_eq!(json["phases"][0]["nodes"][1]["not_reached"], "connection refused");
         assert_eq!(json["placeholders"], json!(["GANETI_JOB_ID"]));
+        assert_eq!(json["hooks_version"], 1);
     }
 }

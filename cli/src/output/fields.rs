@@ -205,16 +205,28 @@ fn nearest<'a>(unknown: &str, known: &[&'a str]) -> Option<&'a str> {
 
 impl<T> Selection<T> {
     /// The whole listing.
-    pub(crate) fn render(&self, rows: &[T]) -> String {
-        let passes = |row: &&T| self.filter.iter().all(|(field, filter)| filter.holds(&(field.value)(row)));
-        let rows: Vec<&T> = rows.iter().filter(passes).collect();
-        match &self.form {
+    ///
+    /// Refused where a value of the filter can't be compared with the field that it names.
+    pub(crate) fn render(&self, rows: &[T]) -> Result<String, Failure> {
+        let mut passing: Vec<&T> = Vec::new();
+        for row in rows {
+            // All are looked at, so that what is wrong is said whatever the others choose.
+            let mut passes = true;
+            for (field, filter) in &self.filter {
+                passes &= filter.holds(&(field.value)(row)).map_err(Failure::Usage)?;
+            }
+            if passes {
+                passing.push(row);
+            }
+        }
+        let rows = passing;
+        Ok(match &self.form {
             Form::Json => {
                 format!("{:#}", Json::Array(rows.iter().map(|row| object(&self.fields, row)).collect()))
             }
             Form::Separated { separator, headers } => self.separated(&rows, separator, *headers),
             Form::Columns { headers } => self.columns(&rows, *headers),
-        }
+        })
     }
 
     fn separated(&self, rows: &[&T], separator: &str, headers: bool) -> String {
@@ -292,7 +304,10 @@ mod tests {
             assert_eq!(failure.code(), 2);
             failure.to_string()
         })?;
-        Ok(selection.render(&rows))
+        selection.render(&rows).map_err(|failure| {
+            assert_eq!(failure.code(), 2);
+            failure.to_string()
+        })
     }
 
     fn output(output: &str) -> ListFlags {
@@ -322,6 +337,14 @@ mod tests {
         assert_eq!(filtered("age > 0").unwrap().lines().count(), 1, "what nobody knows passes nothing");
         assert!(filtered("szie > 5").unwrap_err().contains("did you mean \"size\"?"));
         assert!(filtered("size >").unwrap_err().contains("a value is missing"));
+        for (filter, said) in [
+            ("name == x and size > big", "\"big\" can't be compared with the field size: it is a size"),
+            ("age > 5parsecs", "field age: it is a span of time"),
+            ("mib == nan", "field mib: it is a number"),
+        ] {
+            let why = filtered(filter).unwrap_err();
+            assert!(why.contains(said), "{filter}: {why}");
+        }
     }
 
     #[test]

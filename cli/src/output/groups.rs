@@ -63,8 +63,10 @@ mod tests {
             networks: vec![GroupNetwork { network: "lan".to_owned(), ..GroupNetwork::default() }],
             ..GroupInfo::default()
         };
-        let text =
-            select(FIELDS, DEFAULT, &ListFlags::default()).unwrap().render(std::slice::from_ref(&group));
+        let text = select(FIELDS, DEFAULT, &ListFlags::default())
+            .unwrap()
+            .render(std::slice::from_ref(&group))
+            .unwrap();
         let expected = "\
 Group   Nodes Instances AllocPolicy Networks
 default     2         0 preferred   lan

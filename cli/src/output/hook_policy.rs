@@ -2,8 +2,10 @@
 
 use muster_proto::v1::{AllowDeny, ExitCodes, HookPolicy, OnError};
 
+use serde_json::Value as Json;
+
 use super::{
-    fields::{Field, Value, field},
+    fields::{Field, Value, field, whole_object},
     words,
 };
 
@@ -56,4 +58,40 @@ pub(crate) fn rows(policy: HookPolicy) -> Vec<Row> {
     let mut rows: Vec<Row> = policy.directories.into_iter().collect();
     rows.sort_by(|a, b| a.0.cmp(&b.0));
     rows
+}
+
+/// What is set for each directory, for `gnt-cluster info --json`.
+pub(crate) fn by_directory(policy: HookPolicy) -> Json {
+    let object = |row: Row| {
+        let mut set = whole_object(FIELDS, &row);
+        set.retain(|name, value| name != "directory" && !value.is_null());
+        (row.0, Json::Object(set))
+    };
+    Json::Object(rows(policy).into_iter().map(object).collect())
+}
+
+/// The directories' names, for people: what is set there is shown by `gnt-hooks policy list`.
+pub(crate) fn directories(policy: HookPolicy) -> String {
+    let names: Vec<String> = rows(policy).into_iter().map(|(name, _)| name).collect();
+    if names.is_empty() { "none".to_owned() } else { names.join(" ") }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_is_set_for_single_directories_is_told() {
+        let own = HookPolicy { kill_ms: Some(7_000), ..HookPolicy::default() };
+        let mut policy = HookPolicy::default();
+        assert_eq!(
+            (by_directory(policy.clone()), directories(policy.clone())),
+            (json!({}), "none".to_owned())
+        );
+        policy.directories.insert("node-add-pre.d".to_owned(), own);
+        assert_eq!(by_directory(policy.clone()), json!({ "node-add-pre.d": { "kill_limit": 7.0 } }));
+        assert_eq!(directories(policy), "node-add-pre.d");
+    }
 }

@@ -134,7 +134,7 @@ mod tests {
         };
         let silent =
             HookRun { script: None, outcome: "not reached".to_owned(), duration_ms: None, ..run.clone() };
-        let text = select(FIELDS, DEFAULT, &ListFlags::default()).unwrap().render(&[run, silent]);
+        let text = select(FIELDS, DEFAULT, &ListFlags::default()).unwrap().render(&[run, silent]).unwrap();
         let expected = "\
 Time                 Job OpID        Node  Directory      Script Outcome     Duration
 1970-01-01T00:00:00Z   7 OP_ADD_NODE node2 node-add-pre.d 10-a   failed         12 ms

@@ -165,6 +165,7 @@ mod tests {
             warn_timeout_ms: 30_000,
             kill_timeout_ms: 300_000,
             from_cluster: name == "20-b",
+            own_limits: None,
         };
         let directory = |name: &str, scripts| HookDirectory {
             name: name.to_owned(),
@@ -201,7 +202,7 @@ mod tests {
             NodeHooks { node: "node3".into(), ..NodeHooks::default() },
         ];
         let rows: Vec<Row> = nodes.iter().flat_map(rows).collect();
-        let text = select(FIELDS, DEFAULT, &ListFlags::default()).unwrap().render(&rows);
+        let text = select(FIELDS, DEFAULT, &ListFlags::default()).unwrap().render(&rows).unwrap();
         let expected = "\
 Node  Directory          Name       Source  State       Detail
 node1 instance-add-pre.d -          -       unsafe      others than root and the daemon's user can write the directory

@@ -193,7 +193,7 @@ mod tests {
 
     #[test]
     fn default_columns() {
-        let text = select(FIELDS, DEFAULT, &ListFlags::default()).unwrap().render(&instances());
+        let text = select(FIELDS, DEFAULT, &ListFlags::default()).unwrap().render(&instances()).unwrap();
         let expected = "\
 Instance Disk_template OS   Primary_node Secondary_Nodes Status         Memory   Age
 web1     mirror        none node1        node2           running          2.0G 1.5 s

@@ -81,8 +81,10 @@ mod tests {
             free_count: 252,
             ..NetworkInfo::default()
         };
-        let text =
-            select(FIELDS, DEFAULT, &ListFlags::default()).unwrap().render(std::slice::from_ref(&network));
+        let text = select(FIELDS, DEFAULT, &ListFlags::default())
+            .unwrap()
+            .render(std::slice::from_ref(&network))
+            .unwrap();
         let expected = "\
 Network Subnet          Gateway MacPrefix Groups  FreeCount
 lan     198.51.100.0/24 -       -         default       252

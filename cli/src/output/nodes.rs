@@ -240,7 +240,7 @@ mod tests {
 
     #[test]
     fn a_silent_node_shows_question_marks() {
-        let text = select(FIELDS, DEFAULT, &ListFlags::default()).unwrap().render(&nodes());
+        let text = select(FIELDS, DEFAULT, &ListFlags::default()).unwrap().render(&nodes()).unwrap();
         let expected = "\
 Node  DTotal DFree MTotal MFree Pinst Sinst Role HookSet         Age
 node1 100.0G 1000M   4.0G  512M     2     0 M    0123456789ab 250 ms

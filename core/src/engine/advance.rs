@@ -28,6 +28,9 @@ impl Engine {
     pub(super) fn start_ready(&mut self, now: Now) {
         loop {
             self.settle_dependents(now);
+            if self.goes_back {
+                return self.refuse_waiting(now);
+            }
             if self.paused || self.ending_count() >= ENDING_MAX {
                 return;
             }
@@ -40,6 +43,18 @@ impl Engine {
             for job in granted {
                 self.begin(job, now);
             }
+        }
+    }
+
+    /// The office goes back to its old holder: what waits here would be lost with this master's records.
+    fn refuse_waiting(&mut self, now: Now) {
+        let waits = |job: &&Job| matches!(job.phase, Phase::Waiting);
+        let waiting: Vec<u64> = self.jobs.values().filter(waits).map(Job::id).collect();
+        let master = self.cluster.as_ref().map(|cluster| cluster.master.to_string()).unwrap_or_default();
+        for id in waiting {
+            let message = format!("the master failover did not succeed: submit it again on {master}");
+            let error = JobError { kind: ErrorKind::Refused, message, objections: Vec::new() };
+            self.finish(id, Outcome::Error(error), None, now);
         }
     }
 
@@ -61,6 +76,9 @@ impl Engine {
                 if prepared.hook_prefix.is_none() {
                     let env: Env = self.bare_env(id);
                     self.job_mut(id).global_env = Some(env);
+                }
+                for warning in &prepared.plan.warnings {
+                    self.job_mut(id).log(now.wall_ms, Level::Warning, LogEntry::Text(warning.clone()));
                 }
                 self.start_hooks(id, Box::new(prepared), hooks::Phase::Pre, now);
             }
@@ -84,7 +102,7 @@ impl Engine {
         match &job.phase {
             Phase::Waiting => self.finish(id, Outcome::Canceled, None, now),
             Phase::PreHooks { prepared } => {
-                let nodes = self.hook_nodes(prepared, hooks::Phase::Pre);
+                let nodes = self.hook_nodes(id, prepared, hooks::Phase::Pre);
                 if !job.canceling {
                     self.mark_canceling(id, now);
                     self.end_hooks(id, step_name(hooks::Phase::Pre), nodes);
@@ -152,9 +170,12 @@ impl Engine {
         }
     }
 
-    /// Jobs whose end is being told.
+    /// Jobs whose end is being told, and waited for. Where the end of many that never began can't be told, because the
+    /// master's own node daemon is down, that is nobody's reason to wait.
     fn ending_count(&self) -> usize {
-        self.awaited.values().filter(|awaited| awaited.call.step == END_STEP).count()
+        let is_waited_for = |id: &u64| self.jobs[id].ended_ms.is_none();
+        let ends = self.awaited.iter().filter(|(_, awaited)| awaited.call.step == END_STEP);
+        ends.filter(|(id, _)| is_waited_for(id)).count()
     }
 
     /// The job is over for those who wait for it.

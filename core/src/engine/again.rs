@@ -95,7 +95,9 @@ impl Job {
         let (env, files) = match (phase, is_global) {
             (hooks::Phase::Pre, _) => (self.env_of(prepared, hooks::Phase::Pre), BTreeMap::new()),
             (hooks::Phase::Post, false) => {
-                let (after, files) = self.facts_after(Some(prepared));
+                let is_told = prepared.policy.version.tells_of_job(hooks::Phase::Post);
+                let (after, files) =
+                    if is_told { self.facts_after(Some(prepared)) } else { Default::default() };
                 (self.env_of(prepared, hooks::Phase::Post).with(after), files)
             }
             (hooks::Phase::Post, true) | (hooks::Phase::Failed, _) => {
@@ -107,6 +109,7 @@ impl Job {
         let nodes = match (is_global, phase) {
             (true, _) => vec![master.clone()],
             (false, hooks::Phase::Post) => prepared.nodes.post.clone(),
+            (false, hooks::Phase::Failed) if prepared.nodes.pre.is_empty() => vec![master.clone()],
             (false, hooks::Phase::Pre | hooks::Phase::Failed) => prepared.nodes.pre.clone(),
         };
         let policy = prepared.policy.of(directory);
@@ -137,9 +140,7 @@ impl Job {
             }
             Outcome::Success | Outcome::Canceled => {}
         }
-        // Only a success has made another node the master.
-        let told = if *outcome == Outcome::Success { hooks::Phase::Post } else { hooks::Phase::Pre };
-        Ok((self.env_of(prepared, told).with(after).set("POST_STATUS", status(outcome)), files))
+        Ok((self.env_at_end(prepared).with(after).set("POST_STATUS", status(outcome)), files))
     }
 
     fn other_directory(&self, own: Option<&str>, directory: &str) -> AgainError {

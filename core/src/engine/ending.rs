@@ -20,11 +20,11 @@ use crate::{
         moment_text,
     },
     names::NodeName,
-    ops::{GLOBAL_PREFIX, JobFacts, Prepared, job_env},
+    ops::{GLOBAL_PREFIX, JobFacts, Op, Prepared, job_env},
 };
 
-/// Jobs that may be at their end at once: while there are so many no other begins. They hold no locks, so this bounds
-/// nothing but the scripts that run.
+/// Jobs that may be at their end at once, those aside that are over already for whoever waits for them: while there are so
+/// many no other begins. They hold no locks, so this bounds nothing but the scripts that run.
 pub const ENDING_MAX: usize = 100;
 /// The step of a call at a job's end.
 pub const END_STEP: &str = "end";
@@ -68,6 +68,17 @@ impl Job {
             .set("POST_NODES_COUNT", nodes.len().to_string());
         let names: String = nodes.iter().map(|node| format!("{node}\n")).collect();
         (env, [("POST_NODES_PATH".to_owned(), names)].into())
+    }
+
+    /// What scripts at the job's end see of the operation: the state afterwards where it was committed, also when the job
+    /// was killed after that.
+    pub(super) fn env_at_end(&self, prepared: &Prepared) -> Env {
+        match (&self.global_env, self.committed) {
+            (Some(env), true) => env.clone().set("MASTER", prepared.master_post.as_str()),
+            (Some(env), false) => env.clone(),
+            (None, true) => prepared.env_in(hooks::Phase::Post),
+            (None, false) => prepared.env_in(hooks::Phase::Pre),
+        }
     }
 
     /// The nodes on which the operation made calls.
@@ -124,6 +135,7 @@ impl Engine {
         self.locks.release(id);
         self.awaited.remove(&id);
         self.end_silent(id);
+        self.goes_back |= self.gives_back(id);
         let job = self.job_mut(id);
         job.worked_ms.get_or_insert(now.wall_ms);
         let failed_on = self.failed_on(&outcome, prepared.as_deref());
@@ -143,6 +155,13 @@ impl Engine {
         self.tell_end(id, now);
     }
 
+    /// Whether the job is a failover that did not make this node the master: the office goes back when it is over.
+    pub(super) fn gives_back(&self, id: u64) -> bool {
+        let job = &self.jobs[&id];
+        let is_elsewhere = self.cluster.as_ref().is_some_and(|cluster| cluster.master != self.local);
+        matches!(job.submission.op, Op::MasterFailover(_)) && !job.committed && is_elsewhere
+    }
+
     fn is_told_first(&self, id: u64) -> bool {
         let job = &self.jobs[&id];
         let silent = |report: &NodeReport| {
@@ -154,6 +173,10 @@ impl Engine {
     /// The nodes that hear of the operation's failure: those that were asked.
     fn failed_on(&self, outcome: &Outcome, prepared: Option<&Prepared>) -> Vec<NodeName> {
         match (outcome, prepared) {
+            // Nobody was asked before an operation with hooks after it alone: its failure is told here.
+            (Outcome::Error(_), Some(prepared)) if prepared.nodes.pre.is_empty() => {
+                prepared.hook_prefix.iter().map(|_| self.local.clone()).collect()
+            }
             (Outcome::Error(_), Some(prepared)) => self.own_nodes(prepared, hooks::Phase::Pre),
             (Outcome::Error(_), None) | (Outcome::Success | Outcome::Canceled, _) => Vec::new(),
         }
@@ -162,14 +185,11 @@ impl Engine {
     /// What scripts at the job's end see, but for the phase and the path of their directory.
     fn end_env(&self, id: u64, outcome: &Outcome, prepared: Option<&Prepared>) -> Env {
         let job = &self.jobs[&id];
-        let env = match (prepared, &job.global_env) {
-            (Some(prepared), _) if prepared.hook_prefix.is_some() => {
-                // Only a success has made another node the master.
-                let phase = if *outcome == Outcome::Success { hooks::Phase::Post } else { hooks::Phase::Pre };
-                prepared.env_in(phase)
+        let env = match prepared {
+            Some(prepared) if prepared.hook_prefix.is_some() || job.global_env.is_some() => {
+                job.env_at_end(prepared)
             }
-            (Some(_) | None, Some(env)) => env.clone(),
-            (Some(_) | None, None) => self.bare_env(id),
+            Some(_) | None => self.bare_env(id),
         };
         env.with(job.facts_after(prepared).0).set("POST_STATUS", status(outcome))
     }

@@ -15,7 +15,7 @@ use crate::{
 impl Engine {
     /// Begins a phase on all of its nodes; one without nodes or hooks is over at once.
     pub(super) fn start_hooks(&mut self, id: u64, prepared: Box<Prepared>, phase: hooks::Phase, now: Now) {
-        let nodes = self.hook_nodes(&prepared, phase);
+        let nodes = self.hook_nodes(id, &prepared, phase);
         let attempts: BTreeMap<NodeName, u32> = nodes.iter().map(|node| (node.clone(), 1)).collect();
         for node in &nodes {
             let call = self.hooks_call(id, &prepared, phase, node, 1);
@@ -36,10 +36,12 @@ impl Engine {
         }
     }
 
-    /// The phase's nodes. In pre the master's own is always one of them: it runs the global directory.
-    pub(super) fn hook_nodes(&self, prepared: &Prepared, phase: hooks::Phase) -> Vec<NodeName> {
+    /// The phase's nodes. In pre the master's own is one of them, where the operation can be denied: it runs the global
+    /// directory.
+    pub(super) fn hook_nodes(&self, id: u64, prepared: &Prepared, phase: hooks::Phase) -> Vec<NodeName> {
         let mut nodes = self.own_nodes(prepared, phase);
-        if phase == hooks::Phase::Pre && !nodes.contains(&self.local) {
+        let is_asked = phase == hooks::Phase::Pre && self.jobs[&id].submission.op.asks_global_scripts();
+        if is_asked && !nodes.contains(&self.local) {
             nodes.push(self.local.clone());
             nodes.sort();
         }
@@ -150,7 +152,8 @@ impl Engine {
         match std::mem::replace(&mut job.phase, Phase::Waiting) {
             Phase::PreHooks { prepared } => {
                 bound_output(&prepared.policy, &mut awaited.reports);
-                let verdict = fold_pre(&rules(&prepared, hooks::Phase::Pre), &local, &awaited.reports);
+                let verdict =
+                    fold_pre(&rules(&prepared, hooks::Phase::Pre, &local), &local, &awaited.reports);
                 job.timings.pre_ms = Some(duration_ms);
                 log_phase(job, hooks::Phase::Pre, &awaited.reports, duration_ms, now);
                 for warning in &verdict.warnings {
@@ -164,7 +167,9 @@ impl Engine {
                 log_phase(job, hooks::Phase::Post, &awaited.reports, duration_ms, now);
                 bound_output(&prepared.policy, &mut awaited.reports);
                 let own = hooks::Phase::Post.directory(prepared.hook_prefix.as_deref().unwrap_or_default());
-                for (class, text) in fold_post(&rules(&prepared, hooks::Phase::Post), &awaited.reports) {
+                for (class, text) in
+                    fold_post(&rules(&prepared, hooks::Phase::Post, &local), &awaited.reports)
+                {
                     let level = match (class, prepared.policy.of(&own).exit_codes) {
                         (Class::Success, ExitCodes::Strict) => Level::Info,
                         (Class::Success, ExitCodes::Graded) => Level::Debug,
@@ -221,7 +226,7 @@ impl Engine {
 fn post_outcome(op: &Op, prepared: &Prepared, local: &NodeName, reports: &[NodeReport]) -> Outcome {
     let is_part = matches!(op, Op::ClusterVerify(_));
     let objections = match is_part {
-        true => fold_pre(&rules(prepared, hooks::Phase::Post), local, reports).objections,
+        true => fold_pre(&rules(prepared, hooks::Phase::Post, local), local, reports).objections,
         false => Vec::new(),
     };
     let nodes: BTreeSet<&str> = objections.iter().map(|objection| objection.node.as_str()).collect();
@@ -240,12 +245,16 @@ pub(super) fn step_name(phase: hooks::Phase) -> &'static str {
     }
 }
 
-/// What results mean in a phase of an operation. One without hooks of its own asks the master's global scripts alone: where
-/// that node is silent it goes on, with a warning, since R5 speaks of nodes that are in the set, and since nothing could be
-/// repaired or changed otherwise while that node's daemon is down.
-fn rules(prepared: &Prepared, phase: hooks::Phase) -> Rules {
+/// What results mean in a phase of an operation. Where the master's node is not in the set it is asked for its global scripts
+/// alone: where it is silent the operation goes on, with a warning, since R5 speaks of nodes that are in the set, and since
+/// nothing could be repaired or changed otherwise while that node's daemon is down.
+fn rules(prepared: &Prepared, phase: hooks::Phase, local: &NodeName) -> Rules {
     let global = phase.directory(GLOBAL_PREFIX);
+    let is_outside = phase == hooks::Phase::Pre && !prepared.nodes.pre.contains(local);
     match &prepared.hook_prefix {
+        Some(own) if is_outside => {
+            Rules::new(&prepared.policy, &phase.directory(own), &global).without_master()
+        }
         Some(own) => Rules::new(&prepared.policy, &phase.directory(own), &global),
         None => Rules::global_alone(&prepared.policy, &global),
     }

@@ -138,7 +138,7 @@ impl Engine {
     fn kill_hooks(&mut self, id: u64, phase: hooks::Phase, prepared: Box<Prepared>, now: Now) {
         let mut reports = self.awaited.remove(&id).map(|awaited| awaited.reports).unwrap_or_default();
         bound_output(&prepared.policy, &mut reports);
-        let nodes = self.hook_nodes(&prepared, phase);
+        let nodes = self.hook_nodes(id, &prepared, phase);
         let job = self.job_mut(id);
         match phase {
             hooks::Phase::Pre => job.pre = reports,

@@ -259,6 +259,8 @@ pub struct Engine {
     retrying: BTreeSet<CleanupId>,
     active: usize,
     paused: bool,
+    /// A failover to this node ended without a commit: the office goes back, and no job begins here any more.
+    goes_back: bool,
     dependents: queue::Dependents,
     /// Jobs that were killed and hold their locks until a node answers.
     blocked: BTreeSet<u64>,
@@ -282,6 +284,7 @@ impl Engine {
             retrying: BTreeSet::new(),
             active: 0,
             paused: false,
+            goes_back: false,
             dependents: queue::Dependents::default(),
             blocked: BTreeSet::new(),
             undone: BTreeSet::new(),

@@ -59,6 +59,7 @@ impl Engine {
         if self.jobs[&id].is_ending() {
             // What still runs of its other phases ends with the greeting of its node. The nodes give their first answer
             // where they were asked before.
+            self.goes_back |= self.gives_back(id);
             return self.tell_end(id, now);
         }
         let job = self.job_mut(id);
@@ -104,7 +105,7 @@ impl Engine {
     /// Asks all nodes of the phase again by call id; what they had answered before was not recorded. Where the job is
     /// canceled, or was interrupted too often, the scripts are told to end too, and the job holds its locks until they have.
     fn resume_hooks(&mut self, id: u64, prepared: &crate::ops::Prepared, phase: hooks::Phase, now: Now) {
-        let nodes = self.hook_nodes(prepared, phase);
+        let nodes = self.hook_nodes(id, prepared, phase);
         for node in &nodes {
             let call = self.hooks_call(id, prepared, phase, node, 1);
             self.output.effects.push(Effect::RunHooks(Box::new(call)));

@@ -30,7 +30,8 @@ pub use set::{
     SetEntry, SetError, SetTarget, check_set_path,
 };
 pub use timeouts::{
-    KILL_DEFAULT_MS, LimitBounds, ScriptLimits, TIMEOUT_MAX_DEFAULT_MS, WARN_DEFAULT_MS, script_limits,
+    KILL_DEFAULT_MS, LimitBounds, OwnLimits, ScriptLimits, TIMEOUT_MAX_DEFAULT_MS, WARN_DEFAULT_MS,
+    script_limits,
 };
 pub use verdict::{Objection, Rules, Verdict, fold_post, fold_pre};
 pub use version::HooksVersion;

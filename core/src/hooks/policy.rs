@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     HooksVersion, ScriptOutcome,
-    timeouts::{KILL_DEFAULT_MS, TIMEOUT_MAX_DEFAULT_MS, WARN_DEFAULT_MS},
+    timeouts::{KILL_DEFAULT_MS, LimitBounds, TIMEOUT_MAX_DEFAULT_MS, WARN_DEFAULT_MS},
 };
 
 /// The shortest budget of a phase: the grace of a script that is ended is part of it.
@@ -111,7 +111,7 @@ pub struct DirectoryPolicy {
     pub warn_ms: Option<u64>,
     /// `kill_limit` in milliseconds.
     pub kill_ms: Option<u64>,
-    /// `phase_budget` in milliseconds.
+    /// `phase_budget` in milliseconds; 0 for none there, whatever the cluster has.
     pub budget_ms: Option<u64>,
 }
 
@@ -173,10 +173,16 @@ impl HookPolicy {
             timeout: own.timeout.unwrap_or(self.timeout),
             warn_ms: own.warn_ms.unwrap_or(self.warn_ms),
             kill_ms: own.kill_ms.unwrap_or(self.kill_ms),
-            budget_ms: own.budget_ms.or(self.budget_ms),
+            budget_ms: own.budget_ms.or(self.budget_ms).filter(|ms| *ms > 0),
             directories: BTreeMap::new(),
             ..self.clone()
         }
+    }
+
+    /// The limits of scripts in one directory (HOOKS.md X8).
+    pub fn limit_bounds(&self, directory: &str) -> LimitBounds {
+        let HookPolicy { warn_ms, kill_ms, timeout_max_ms: max_ms, .. } = self.of(directory);
+        LimitBounds { warn_ms, kill_ms, max_ms }
     }
 
     /// What follows the first error, defaults filled in (HOOKS.md R2, R9).
@@ -243,6 +249,10 @@ mod tests {
         assert_eq!((there.exit_codes, there.timeout), (ExitCodes::Graded, OnTimeout::Allow));
         assert_eq!((there.kill_ms, there.budget_ms), (5_000, Some(10_000)));
         assert_eq!((there.unreachable, there.warn_ms), (OnUnreachable::Deny, WARN_DEFAULT_MS));
+        let mut free = policy.clone();
+        free.budget_ms = Some(9_000);
+        free.directories.get_mut("node-add-pre.d").unwrap().budget_ms = Some(0);
+        assert_eq!((free.of("node-add-pre.d").budget_ms, free.of("x").budget_ms), (None, Some(9_000)));
         // Graded stops at the first error by itself, also where only the directory is graded.
         assert_eq!(there.on_error(), OnError::Stop);
         let elsewhere = policy.of("node-add-post.d");

@@ -32,19 +32,28 @@ pub struct Verdict {
 pub struct Rules {
     own: HookPolicy,
     global: HookPolicy,
+    /// The master's node runs the operation's own directory too.
+    is_master_in_set: bool,
 }
 
 impl Rules {
     /// Of these directories.
     pub fn new(policy: &HookPolicy, own: &str, global: &str) -> Self {
-        Rules { own: policy.of(own), global: policy.of(global) }
+        Rules { own: policy.of(own), global: policy.of(global), is_master_in_set: true }
     }
 
     /// Of the global directory, where the operation has none of its own: silence denies nothing.
     pub fn global_alone(policy: &HookPolicy, global: &str) -> Self {
         let global = policy.of(global);
         let own = HookPolicy { master_required: false, unreachable: OnUnreachable::Allow, ..global.clone() };
-        Rules { own, global }
+        Rules { own, global, is_master_in_set: false }
+    }
+
+    /// The same where the master's node is outside the operation's set, and runs the global directory alone: its silence
+    /// denies nothing.
+    #[must_use]
+    pub fn without_master(self) -> Self {
+        Rules { is_master_in_set: false, ..self }
     }
 
     /// What holds for a script: the name of one of the global directory has the directory before it.
@@ -96,7 +105,9 @@ fn fold_pre_node(rules: &Rules, master: &NodeName, report: &NodeReport, verdict:
         }
     }
     let Some(silence) = silent else { return };
-    if node == master && rules.own.master_required {
+    if node == master && !rules.is_master_in_set {
+        verdict.warnings.push(silence);
+    } else if node == master && rules.own.master_required {
         verdict.master_unasked = Some(format!("could not ask the master's own hooks: {silence}"));
     } else if rules.own.unreachable == OnUnreachable::Deny {
         verdict.objections.push(Objection { node: node.clone(), script: None, reason: Some(silence) });
@@ -260,6 +271,17 @@ mod tests {
             1,
             "an error denies all the same"
         );
+    }
+
+    #[test]
+    fn r5_a_master_outside_the_set_is_not_required() {
+        let policy = HookPolicy { unreachable: OnUnreachable::Deny, ..HookPolicy::default() };
+        let rules = Rules::new(&policy, "node-migrate-pre.d", "global-pre.d").without_master();
+        let reports = [silent("m", answered("m", &[])), silent("a", answered("a", &[]))];
+        let verdict = fold_pre(&rules, &name("m"), &reports);
+        assert_eq!((verdict.objections.len(), verdict.master_unasked), (1, None));
+        assert_eq!(verdict.objections[0].node, name("a"), "the set's own nodes are judged as ever");
+        assert_eq!(verdict.warnings.len(), 1);
     }
 
     #[test]

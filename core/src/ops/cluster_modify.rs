@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     DirectoryChange, Given, HookLimitsChange, HookNodes, HookRow2, Hooks2, ObjectKind, Operation, Plan,
-    Refusal, Row, Submitter, examples,
+    Refusal, Row, Submitter, examples, hook_limits::check_max,
 };
 use crate::{
     allowed::{Allowed, AllowedChange},
@@ -131,6 +131,9 @@ impl Operation for ClusterModify {
             ..before.clone()
         };
         let hooks = self.hook_limits.apply(hooks)?;
+        if self.timeout_max_ms.is_some() {
+            check_max(&hooks)?;
+        }
         let before = &given.cluster.hypervisor;
         let hypervisor = HypervisorParams {
             kind: before.kind,

@@ -39,8 +39,8 @@ pub(super) fn prepare<O: Operation>(
     let plan = op.plan(given, &checked);
     let Hooks { prefix, nodes, env, env_post } = hooks(op, given, &checked, &plan, job);
     let nodes = node_sets(nodes, given.cluster, &plan);
-    env.validate()?;
-    env_post.validate()?;
+    // As post scripts get them: all together.
+    env.clone().with(env_post.clone()).validate()?;
     let master_post = plan
         .edits
         .iter()
@@ -178,12 +178,18 @@ pub(super) fn node_with_disks<'a>(cluster: &'a Cluster, name: &NodeName) -> Resu
     Ok(found)
 }
 
-/// A node that may get new instances: online, not drained, and its group not unallocable.
-pub(super) fn node_for_instances<'a>(cluster: &'a Cluster, name: &NodeName) -> Result<&'a Node, Refusal> {
+/// A node that may get instances which have a place there already: online, and not drained.
+pub(super) fn node_not_drained<'a>(cluster: &'a Cluster, name: &NodeName) -> Result<&'a Node, Refusal> {
     let found = node_with_disks(cluster, name)?;
     if found.drained {
         return Err(Refusal(format!("node {name} is drained: it gets no new instances")));
     }
+    Ok(found)
+}
+
+/// A node that may get new instances: online, not drained, and its group not unallocable.
+pub(super) fn node_for_instances<'a>(cluster: &'a Cluster, name: &NodeName) -> Result<&'a Node, Refusal> {
+    let found = node_not_drained(cluster, name)?;
     groups::allocatable(cluster, found)?;
     Ok(found)
 }

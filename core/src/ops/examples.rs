@@ -367,6 +367,7 @@ pub fn instance_add(template: DiskTemplate, secondary: Option<&str>) -> Instance
         os: Some(OsName::parse("none").expect("examples use good names")),
         no_start: false,
         no_wait_for_sync: false,
+        tags: Tags::default(),
         source: None,
     }
 }

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Refusal, hook_directories};
 use crate::{
-    hooks::{BUDGET_MS_MIN, DirectoryPolicy, HookPolicy, HooksVersion},
+    hooks::{BUDGET_MS_MIN, DirectoryPolicy, HookPolicy, HooksVersion, KILL_DEFAULT_MS, WARN_DEFAULT_MS},
     names::nearest,
 };
 
@@ -50,6 +50,30 @@ fn check_limits(names: [&str; 3], of: &DirectoryPolicy, max_ms: u64) -> Result<(
     check_range(names[2], of.budget_ms, BUDGET_MS_MIN, LIMIT_MS_MAX)
 }
 
+/// Refuses a bound below a limit that somebody has set: it would be shown, and not hold. What nobody has set is bounded
+/// silently.
+pub(super) fn check_max(policy: &HookPolicy) -> Result<(), Refusal> {
+    let max_ms = policy.timeout_max_ms;
+    let own = |ms: u64, default: u64| Some(ms).filter(|ms| *ms != default);
+    let cluster = [
+        ("the cluster's hook_warn_limit".to_owned(), own(policy.warn_ms, WARN_DEFAULT_MS)),
+        ("the cluster's hook_kill_limit".to_owned(), own(policy.kill_ms, KILL_DEFAULT_MS)),
+    ];
+    let of_directory = |(name, set): (&String, &DirectoryPolicy)| {
+        [
+            (format!("the warn_limit of {name}"), set.warn_ms),
+            (format!("the kill_limit of {name}"), set.kill_ms),
+        ]
+    };
+    let mut limits = cluster.into_iter().chain(policy.directories.iter().flat_map(of_directory));
+    match limits.find_map(|(what, ms)| ms.filter(|ms| *ms > max_ms).map(|ms| (what, ms))) {
+        Some((what, ms)) => Err(Refusal(format!(
+            "a hook_timeout_max of {max_ms} ms is less than {what}, {ms} ms: change that too"
+        ))),
+        None => Ok(()),
+    }
+}
+
 impl HookLimitsChange {
     /// The parameters after the change.
     ///
@@ -71,7 +95,9 @@ impl HookLimitsChange {
         }
         for change in &self.directories {
             check_directory(&change.directory)?;
-            check_limits(["warn_limit", "kill_limit", "phase_budget"], &change.set, max_ms)?;
+            let budget_ms = change.set.budget_ms.filter(|ms| *ms > 0);
+            let bounded = DirectoryPolicy { budget_ms, ..change.set.clone() };
+            check_limits(["warn_limit", "kill_limit", "phase_budget"], &bounded, max_ms)?;
             let before = policy.directories.remove(&change.directory).filter(|_| !change.reset);
             let after = before.unwrap_or_default().changed(&change.set);
             if after != DirectoryPolicy::default() {
@@ -127,7 +153,7 @@ mod tests {
         let allow = DirectoryPolicy { timeout: Some(OnTimeout::Allow), ..DirectoryPolicy::default() };
         check(row("instance-ad-pre.d", allow.clone()), "the nearest name is instance-add-pre.d");
         check(row("instance-add", allow), "no directory of hooks");
-        for ms in [0, BUDGET_MS_MIN - 1, LIMIT_MS_MAX + 1] {
+        for ms in [1, BUDGET_MS_MIN - 1, LIMIT_MS_MAX + 1] {
             let budget = DirectoryPolicy { budget_ms: Some(ms), ..DirectoryPolicy::default() };
             check(row("global-pre.d", budget), "phase_budget");
         }
@@ -139,11 +165,27 @@ mod tests {
     }
 
     #[test]
+    fn a_bound_is_not_below_a_limit_that_is_set() {
+        let lower = HookPolicy { timeout_max_ms: 60_000, ..HookPolicy::default() };
+        assert_eq!(check_max(&lower), Ok(()), "the default limits are bounded silently");
+        let refused = |policy: HookPolicy, what: &str| {
+            let why = check_max(&policy).unwrap_err().0;
+            assert!(why.contains(what), "{why}");
+        };
+        refused(HookPolicy { kill_ms: 60_001, ..lower.clone() }, "the cluster's hook_kill_limit, 60001 ms");
+        let row = DirectoryPolicy { warn_ms: Some(70_000), ..DirectoryPolicy::default() };
+        let directories = [("global-pre.d".to_owned(), row)].into();
+        refused(HookPolicy { directories, ..lower }, "the warn_limit of global-pre.d, 70000 ms");
+    }
+
+    #[test]
     fn a_budget_of_nothing_is_none() {
         let set = HookLimitsChange { budget_ms: Some(10_000), ..HookLimitsChange::default() };
         let policy = set.apply(HookPolicy::default()).unwrap();
         assert_eq!(policy.budget_ms, Some(10_000));
         let unset = HookLimitsChange { budget_ms: Some(0), ..HookLimitsChange::default() };
-        assert_eq!(unset.apply(policy).unwrap(), HookPolicy::default());
+        assert_eq!(unset.apply(policy.clone()).unwrap(), HookPolicy::default());
+        let free = row("global-pre.d", DirectoryPolicy { budget_ms: Some(0), ..DirectoryPolicy::default() });
+        assert_eq!(free.apply(policy).unwrap().of("global-pre.d").budget_ms, None);
     }
 }

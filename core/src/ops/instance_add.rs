@@ -55,6 +55,9 @@ pub struct InstanceAdd {
     pub no_start: bool,
     /// Its copies are brought in sync later, while the guest computes.
     pub no_wait_for_sync: bool,
+    /// Its tags.
+    #[serde(default)]
+    pub tags: Tags,
     /// The export to take the disks from.
     pub source: Option<ImportSource>,
 }
@@ -258,6 +261,7 @@ impl Operation for InstanceAdd {
         let (memory_mib, vcpus, os) = check_hardware(self, export)?;
         let sizes = check_disks(self, export)?;
         let (network, ip, mac) = check_network(self, given)?;
+        let tags = Tags::default().with(&self.tags);
         let mut instance = Instance {
             uuid: parts::fresh_uuid(given, parts::OBJECT),
             name: self.name.clone(),
@@ -269,7 +273,7 @@ impl Operation for InstanceAdd {
             ip,
             mac,
             network,
-            tags: Tags::default(),
+            tags: tags.map_err(|why| Refusal(format!("instance {}: {why}", self.name)))?,
             os,
             up: false,
             created_ms: given.fresh.now_ms,
@@ -364,7 +368,8 @@ impl Operation for InstanceAdd {
         };
         let mirror =
             InstanceAdd { swap_size_mib: 64, ..examples::instance_add(DiskTemplate::Mirror, Some("node3")) };
-        let down = InstanceAdd { no_start: true, ..mirror.clone() };
+        let down =
+            InstanceAdd { no_start: true, tags: examples::tags(&["prod", "site:north"]), ..mirror.clone() };
         let import = InstanceAdd {
             disk_size_mib: 0,
             memory_mib: 0,

@@ -1,20 +1,18 @@
 //! OP_INSTANCE_FAILOVER: an instance goes on from its copies on the secondary node; the nodes change places.
 
-use std::net::IpAddr;
-
 use serde::{Deserialize, Serialize};
 
 use super::{
     Given, HookNodes, HookRow, HookRow2, Hooks2, ObjectKind, Operation, Plan, Refusal, Row, Submitter,
-    common, examples, hooks2,
+    common, examples,
+    fencing::{self, OldPrimary},
+    hooks2,
     mirroring::{self, Copy, Starting},
     parts,
 };
 use crate::{
-    calls::{Call, MasterCall},
     edit::Edit,
     hooks::Env,
-    hypervisor::HypervisorKind,
     locks::Locks,
     model::{Cluster, CopyState, Disk, DiskTemplate, Instance, Mirror},
     names::{InstanceName, NodeName},
@@ -42,40 +40,6 @@ pub struct Checked {
     /// Second copies of a disk on the new primary, which have no use there.
     spare: Vec<Mirror>,
     old_primary: OldPrimary,
-}
-
-/// How it is made sure that the guest does not run on its old primary.
-#[derive(Debug)]
-enum OldPrimary {
-    /// Its node stops it.
-    Stops,
-    /// The site's command is asked.
-    Fence { address: IpAddr, command: String },
-    /// Somebody says that it does not.
-    Gone,
-}
-
-/// A guest must never run twice: a node that can't be asked must be known to be off.
-fn check_old_primary(
-    op: &InstanceFailover,
-    cluster: &Cluster,
-    before: &Instance,
-) -> Result<OldPrimary, Refusal> {
-    let node = common::node(cluster, &before.primary)?;
-    if !node.offline {
-        return Ok(OldPrimary::Stops);
-    }
-    if op.fenced || cluster.hypervisor.kind == HypervisorKind::Fake {
-        return Ok(OldPrimary::Gone);
-    }
-    match &cluster.fence_command {
-        Some(command) => Ok(OldPrimary::Fence { address: node.primary_ip, command: command.clone() }),
-        None => Err(Refusal(format!(
-            "node {} is marked offline, and its guests may still run: name a fence command (gnt-cluster modify \
-             --fence-command), or make sure that it is off and say --fenced",
-            before.primary
-        ))),
-    }
 }
 
 /// Best first.
@@ -154,7 +118,7 @@ impl Operation for InstanceFailover {
         let new_primary: NodeName = parts::secondary(&before)
             .ok_or_else(|| Refusal(format!("{} has no secondary node: add a mirror first", self.instance)))?;
         common::node_with_disks(given.cluster, &new_primary)?;
-        let old_primary = check_old_primary(self, given.cluster, &before)?;
+        let old_primary = fencing::check_old_primary(given.cluster, &before, self.fenced)?;
         let generation = before.generation + 1;
         let mut after = Instance { primary: new_primary, disks: Vec::new(), generation, ..before.clone() };
         let mut spare = Vec::new();
@@ -201,8 +165,7 @@ impl Operation for InstanceFailover {
                 plan = rely(plan);
             }
             OldPrimary::Fence { address, command } => {
-                let (node, address, command) = (before.primary.clone(), *address, command.clone());
-                plan = plan.harmless(Call::Master(MasterCall::Fence { node, address, command }));
+                plan = fencing::plan_fence(plan, before, *address, command);
             }
             OldPrimary::Gone => {}
         }

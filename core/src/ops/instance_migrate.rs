@@ -89,7 +89,8 @@ impl Operation for InstanceMigrate {
         }
         let target = parts::secondary(&before)
             .ok_or_else(|| Refusal(format!("{} has no secondary node: add a mirror first", self.instance)))?;
-        common::node_for_instances(cluster, &target)?;
+        // It has a place there: what its group's policy says of new instances is not about it.
+        common::node_not_drained(cluster, &target)?;
         let after = turned(&before, &target)?;
         Ok(Checked { before, after })
     }
@@ -183,6 +184,17 @@ mod tests {
         let mail = stale.instances.get_mut(&examples::instance_name("mail1")).unwrap();
         mail.disks[1].mirrors[0].state = CopyState::Stale;
         check(&stale, "mail1", "the copy of sdb on node3 is stale: it must be in sync");
+    }
+
+    #[test]
+    fn an_unallocable_group_keeps_what_it_has_and_a_drained_node_gets_nothing() {
+        let (mut cluster, fresh, op) = InstanceMigrate::examples().remove(0);
+        for group in cluster.groups.values_mut() {
+            group.alloc_policy = crate::groups::AllocPolicy::Unallocable;
+        }
+        examples::prepared(&op, &cluster, &fresh, &cluster.master);
+        cluster.nodes.get_mut(&examples::node_name("node3")).unwrap().drained = true;
+        examples::refused(&op, &cluster, &fresh, &cluster.master, "node node3 is drained");
     }
 
     #[test]

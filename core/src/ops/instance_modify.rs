@@ -37,7 +37,7 @@ pub enum IpChange {
 pub enum NetworkChange {
     /// It is in this one.
     Set(NetworkName),
-    /// It is in none, and its address goes with it unless it gets another.
+    /// It is in none, and the address that it has there goes with it unless it gets another.
     Clear,
 }
 
@@ -80,7 +80,9 @@ impl InstanceModify {
     fn check_place(&self, given: Given<'_>, before: &Instance) -> Result<Place, Refusal> {
         let kept = (before.network, before.ip, before.mac.clone());
         match (&self.network, self.wanted(), given.cluster.network_of(before)) {
-            (None, Wanted::None, _) => Ok((before.network, before.ip.filter(|_| self.ip.is_none()), kept.2)),
+            (None, Wanted::None, _) | (Some(NetworkChange::Clear), Wanted::None, None) => {
+                Ok((before.network, before.ip.filter(|_| self.ip.is_none()), kept.2))
+            }
             (None, Wanted::Address(_) | Wanted::Pool, Some(network)) => Err(Refusal(format!(
                 "instance {} is in network {}: name it with the address (--network {})",
                 self.instance, network.name, network.name
@@ -289,6 +291,17 @@ mod tests {
         assert_eq!(into.mac, "aa:00:55:00:00:03");
         let out = after(4);
         assert_eq!((out.network, out.ip, out.mac.as_str()), (None, None, "aa:00:00:00:00:01"));
+    }
+
+    #[test]
+    fn an_instance_in_no_network_keeps_its_address_when_it_is_taken_out_of_none() {
+        let cluster = examples::cluster();
+        let instance = examples::instance_name("web1");
+        let network = Some(NetworkChange::Clear);
+        let op = InstanceModify { instance, memory_mib: None, vcpus: None, ip: None, network };
+        let (fresh, local) = (examples::fresh(), &cluster.master);
+        let checked = op.check(Given { cluster: &cluster, fresh: &fresh, local, undone: &[] }).unwrap();
+        assert_eq!((checked.after.ip, checked.before.ip.is_some()), (checked.before.ip, true));
     }
 
     #[test]

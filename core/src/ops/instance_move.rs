@@ -32,6 +32,23 @@ pub struct Checked {
     after: Instance,
 }
 
+/// What has nothing on its node can leave one that is marked offline.
+fn check_left(before: &Instance) -> Result<(), Refusal> {
+    let (name, node) = (&before.name, &before.primary);
+    if before.up {
+        return Err(Refusal(format!(
+            "node {node} is marked offline, and {name} is up there: gnt-instance shutdown marks it down first"
+        )));
+    }
+    if !before.disks.is_empty() {
+        return Err(Refusal(format!(
+            "node {node} is marked offline, and has the disks of {name}: gnt-instance recreate-disks -n NODE makes them \
+             anew elsewhere, empty"
+        )));
+    }
+    Ok(())
+}
+
 impl Operation for InstanceMove {
     const ROW: Row = Row {
         op_id: "OP_INSTANCE_MOVE",
@@ -54,7 +71,7 @@ impl Operation for InstanceMove {
     }
 
     fn check(&self, given: Given<'_>) -> Result<Checked, Refusal> {
-        let before = parts::instance_reachable(given.cluster, &self.instance)?.clone();
+        let before = common::instance(given.cluster, &self.instance)?.clone();
         match before.template {
             DiskTemplate::Diskless | DiskTemplate::File => {}
             DiskTemplate::Mirror => {
@@ -64,6 +81,11 @@ impl Operation for InstanceMove {
                     self.instance, self.node
                 )));
             }
+        }
+        if common::node(given.cluster, &before.primary)?.offline {
+            check_left(&before)?;
+        } else {
+            parts::instance_reachable(given.cluster, &self.instance)?;
         }
         if self.node == before.primary {
             return Err(Refusal(format!("{} is on node {} already", self.instance, self.node)));
@@ -101,8 +123,10 @@ impl Operation for InstanceMove {
         for disk in &after.disks {
             plan = parts::plan_disk(plan, &after.primary, disk.uuid, disk.size_mib);
         }
-        // Also where nobody wants it up: a guest that runs all the same would write to what is copied.
-        plan = parts::plan_stop(plan, given.cluster, before, parts::SHUTDOWN_TIMEOUT_MS);
+        if common::node_online(given.cluster, &before.primary).is_ok() {
+            // Also where nobody wants it up: a guest that runs all the same would write to what is copied.
+            plan = parts::plan_stop(plan, given.cluster, before, parts::SHUTDOWN_TIMEOUT_MS);
+        }
         let image = |uuid: Uuid| Image::Disk { disk: uuid };
         for (old, new) in before.disks.iter().zip(&after.disks) {
             let (from, to) = ((&before.primary, image(old.uuid)), (&after.primary, image(new.uuid)));
@@ -127,10 +151,14 @@ impl Operation for InstanceMove {
         };
         let mut down = examples::cluster();
         down.instances.get_mut(&examples::instance_name("web1")).expect("it is an example").up = false;
+        let mut left = examples::offline("node1");
+        left.master = examples::node_name("node2");
+        left.instances.get_mut(&examples::instance_name("null1")).expect("it is an example").up = false;
         vec![
             moved(examples::cluster(), "web1", "node3"),
             moved(examples::cluster(), "null1", "node2"),
             moved(down, "web1", "node2"),
+            moved(left, "null1", "node2"),
         ]
     }
 }
@@ -154,7 +182,10 @@ mod tests {
         check(&examples::drained("node2"), "web1", "node2", "node node2 is drained");
         check(&examples::offline("node2"), "web1", "node2", "node node2 is marked offline");
         check(&examples::hooks_only("node2"), "web1", "node2", "node node2 runs hooks only");
-        check(&examples::offline("node1"), "web1", "node2", "the primary of web1 can't be worked with");
+        let mut left = examples::offline("node1");
+        check(&left, "web1", "node2", "and web1 is up there: gnt-instance shutdown marks it down");
+        left.instances.get_mut(&examples::instance_name("web1")).unwrap().up = false;
+        check(&left, "web1", "node2", "and has the disks of web1: gnt-instance recreate-disks -n NODE makes");
     }
 
     #[test]

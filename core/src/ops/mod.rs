@@ -34,6 +34,7 @@ mod disk_grow;
 mod disks_recreate;
 mod disks_replace;
 pub mod examples;
+mod fencing;
 mod group_add;
 mod group_assign_nodes;
 mod group_modify;
@@ -296,6 +297,12 @@ macro_rules! operations {
                     return Submitter::Admin;
                 }
                 self.row().submitter
+            }
+
+            /// Whether global scripts are asked before it. Where it only records what is so already, a denial would
+            /// leave the configuration wrong and prevent nothing.
+            pub fn asks_global_scripts(&self) -> bool {
+                !matches!(self, Op::MirrorsSettle(_))
             }
 
             /// The names that it locks.

@@ -1,6 +1,6 @@
 //! OP_NETWORK_ADD: makes a network, still without groups.
 
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use serde::{Deserialize, Serialize};
 
@@ -12,7 +12,7 @@ use crate::{
     edit::Edit,
     hooks::Env,
     locks::Locks,
-    model::Cluster,
+    model::{Cluster, Instance},
     names::NetworkName,
     networks::{MacPrefix, Network, RESERVED_MAX, Subnet, Subnet6},
     tags::Tags,
@@ -93,6 +93,18 @@ pub(super) fn check_others(cluster: &Cluster, network: &Network) -> Result<(), R
     Ok(())
 }
 
+/// Refuses a router whose address an instance has. (A node may be the router.)
+pub(super) fn check_gateways(cluster: &Cluster, network: &Network) -> Result<(), Refusal> {
+    let gateways = [network.gateway.map(IpAddr::from), network.gateway6.map(IpAddr::from)];
+    let has_one = |instance: &&Instance| instance.ip.is_some_and(|ip| gateways.contains(&Some(ip)));
+    match cluster.instances.values().find(has_one) {
+        Some(Instance { name, ip: Some(ip), .. }) => {
+            Err(Refusal(format!("instance {name} has the address {ip} already: it can't be the gateway's")))
+        }
+        Some(_) | None => Ok(()),
+    }
+}
+
 impl Operation for NetworkAdd {
     const ROW: Row = Row {
         op_id: "OP_NETWORK_ADD",
@@ -130,6 +142,7 @@ impl Operation for NetworkAdd {
         };
         check_itself(&network)?;
         check_others(given.cluster, &network)?;
+        check_gateways(given.cluster, &network)?;
         Ok(network)
     }
 
@@ -190,6 +203,13 @@ mod tests {
         check(&|op| op.gateway = Some([203, 0, 113, 255].into()), "the gateway 203.0.113.255 is no host's");
         check(&|op| op.gateway = Some([203, 0, 113, 128].into()), "the gateway 203.0.113.128 is no host's");
         check(&|op| op.gateway6 = Some("2001:db8:3::1".parse().unwrap()), "the gateway 2001:db8:3::1 is no");
+        let taken = |op: &mut NetworkAdd| op.gateway = Some([203, 0, 113, 140].into());
+        let (mut cluster, fresh, mut op) = NetworkAdd::examples().remove(0);
+        cluster.instances.get_mut(&examples::instance_name("null1")).unwrap().ip =
+            Some([203, 0, 113, 140].into());
+        taken(&mut op);
+        let why = "instance null1 has the address 203.0.113.140 already: it can't be the gateway's";
+        examples::refused(&op, &cluster, &fresh, &cluster.master, why);
         check(&|op| op.subnet6 = None, "network dmz has no IPv6 addresses for the gateway 2001:db8:2::1");
         check(&|op| op.reserved.push([192, 0, 2, 1].into()), "the reserved address 192.0.2.1 is not in");
     }

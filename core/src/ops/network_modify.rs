@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     Given, HookNodes, HookObject, HookRow2, Hooks2, ObjectKind, Operation, Plan, Refusal, Row, Submitter,
     examples,
-    network_add::{check_itself, check_others},
+    network_add::{check_gateways, check_itself, check_others},
     networks,
 };
 use crate::{
@@ -134,6 +134,9 @@ impl Operation for NetworkModify {
         check_itself(&after)?;
         check_others(given.cluster, &after)?;
         check_instances(given.cluster, &after)?;
+        if after.gateway != before.gateway || after.gateway6 != before.gateway6 {
+            check_gateways(given.cluster, &after)?;
+        }
         Ok(Checked { before, after })
     }
 

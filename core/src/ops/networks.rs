@@ -35,8 +35,8 @@ pub(super) enum Wanted {
 /// The locks for an address in a network, or outside all of them.
 pub(super) fn lock(locks: Locks, network: Option<&NetworkName>, wanted: Wanted) -> Locks {
     let locks = match wanted {
-        Wanted::Address(ip) => locks.exclusive("ip", ip),
         // No node may get the address in the meantime.
+        Wanted::Address(ip) => locks.exclusive("ip", ip).shared("node-addresses", ""),
         Wanted::Pool => locks.shared("node-addresses", ""),
         Wanted::None => locks,
     };

@@ -3,9 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    FollowUp, Given, HookNodes, Hooks2, ObjectKind, Operation, Plan, Refusal, Row, Submitter, common,
-    examples,
-    relocate::{Leave, Load, Relocation, primary_after},
+    Given, HookNodes, Hooks2, ObjectKind, Operation, Plan, Refusal, Row, Submitter, common, examples,
+    relocate::{Leave, Leaving, Load, Relocation, primary_after},
 };
 use crate::{
     hooks::Env,
@@ -58,6 +57,9 @@ pub struct NodeEvacuate {
     pub ignore_consistency: bool,
     /// The operator has made sure that the node, which is marked offline, runs nothing any more.
     pub fenced: bool,
+    /// What can't leave stays, and is told; else nothing leaves then.
+    #[serde(default)]
+    pub ignore_unmovable: bool,
 }
 
 impl NodeEvacuate {
@@ -88,7 +90,7 @@ impl Operation for NodeEvacuate {
         hooks2: None,
         submitter: Submitter::Operator,
     };
-    type Checked = Vec<FollowUp>;
+    type Checked = Leaving;
 
     fn target(&self) -> String {
         self.name.to_string()
@@ -102,7 +104,7 @@ impl Operation for NodeEvacuate {
         }
     }
 
-    fn check(&self, given: Given<'_>) -> Result<Vec<FollowUp>, Refusal> {
+    fn check(&self, given: Given<'_>) -> Result<Leaving, Refusal> {
         let cluster = given.cluster;
         common::node(cluster, &self.name)?;
         if let Some(node) = &self.new_secondary {
@@ -133,38 +135,48 @@ impl Operation for NodeEvacuate {
                 relocation.leave_secondary(given, instance, place, None);
             }
         }
-        relocation.jobs(&self.name)
+        relocation.leaving(&self.name, self.ignore_unmovable)
     }
 
-    fn hook_nodes(&self, _given: Given<'_>, _jobs: &Vec<FollowUp>) -> HookNodes {
+    fn hook_nodes(&self, _given: Given<'_>, _leaving: &Leaving) -> HookNodes {
         HookNodes::default()
     }
 
-    fn hook_env(&self, _given: Given<'_>, _jobs: &Vec<FollowUp>) -> Env {
+    fn hook_env(&self, _given: Given<'_>, _leaving: &Leaving) -> Env {
         Env::new()
     }
 
-    fn hooks2(&self, _given: Given<'_>, _jobs: &Vec<FollowUp>) -> Hooks2 {
+    fn hooks2(&self, _given: Given<'_>, _leaving: &Leaving) -> Hooks2 {
         Hooks2::none()
     }
 
-    fn plan(&self, _given: Given<'_>, jobs: &Vec<FollowUp>) -> Plan {
-        Plan { follow_ups: jobs.clone(), ..Plan::new() }
+    fn plan(&self, _given: Given<'_>, leaving: &Leaving) -> Plan {
+        leaving.plan()
     }
 
     fn examples() -> Vec<(Cluster, super::Fresh, Self)> {
         let evacuate = |cluster: Cluster, name: &str, which: Evacuated, new_secondary: Option<&str>| {
             let (name, new_secondary) = (examples::node_name(name), new_secondary.map(examples::node_name));
-            let op = NodeEvacuate { name, which, new_secondary, ignore_consistency: false, fenced: false };
+            let op = NodeEvacuate {
+                name,
+                which,
+                new_secondary,
+                ignore_consistency: false,
+                fenced: false,
+                ignore_unmovable: false,
+            };
             (cluster, examples::fresh(), op)
         };
         let mut lost = evacuate(examples::offline("node2"), "node2", Evacuated::Primaries, None);
         (lost.2.ignore_consistency, lost.2.fenced) = (true, true);
+        let mut rest = evacuate(examples::in_sync("mail1"), "node1", Evacuated::All, None);
+        rest.2.ignore_unmovable = true;
         vec![
             evacuate(examples::cluster(), "node3", Evacuated::Secondaries, None),
             evacuate(examples::in_sync("mail1"), "node2", Evacuated::All, Some("node1")),
             evacuate(examples::offline("node3"), "node3", Evacuated::All, None),
             lost,
+            rest,
         ]
     }
 }
@@ -172,12 +184,19 @@ impl Operation for NodeEvacuate {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ops::Op;
+    use crate::ops::{FollowUp, Op};
 
     fn evacuate(name: &str, which: Evacuated, new_secondary: Option<&str>) -> NodeEvacuate {
         let new_secondary = new_secondary.map(examples::node_name);
         let name = examples::node_name(name);
-        NodeEvacuate { name, which, new_secondary, ignore_consistency: false, fenced: false }
+        NodeEvacuate {
+            name,
+            which,
+            new_secondary,
+            ignore_consistency: false,
+            fenced: false,
+            ignore_unmovable: false,
+        }
     }
 
     #[test]
@@ -201,6 +220,22 @@ mod tests {
         check(&drained, evacuate("node3", secondaries, None), nowhere);
         let unfenced = Cluster { fence_command: None, ..examples::fenced("mail1") };
         check(&unfenced, evacuate("node2", primaries, None), "mail1: node node2 is marked offline");
+    }
+
+    #[test]
+    fn what_can_not_leave_stays_where_the_operator_says_so() {
+        let (mut cluster, fresh, op) = NodeEvacuate::examples().remove(4);
+        let plan = examples::prepared(&op, &cluster, &fresh, &cluster.master).plan;
+        assert!(!plan.follow_ups.is_empty());
+        let stays =
+            |name: &str| plan.warnings.iter().any(|it| it.starts_with(&format!("stays on node1: {name}:")));
+        assert!(stays("web1") && stays("null1"), "{:?}", plan.warnings);
+        let strict = NodeEvacuate { ignore_unmovable: false, ..op.clone() };
+        let hint = " (--ignore-unmovable moves the others)";
+        examples::refused(&strict, &cluster, &fresh, &cluster.master, hint);
+        // Where nothing leaves there is nothing to be done.
+        cluster.instances.retain(|name, _| ["web1", "null1"].contains(&name.as_str()));
+        examples::refused(&op, &cluster, &fresh, &cluster.master, "not all instances can leave node1: ");
     }
 
     #[test]

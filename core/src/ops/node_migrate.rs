@@ -3,9 +3,9 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    FollowUp, Given, HookNodes, HookObject, HookRow2, Hooks2, ObjectKind, Operation, Plan, Refusal, Row,
-    Submitter, common, examples, hooks2,
-    relocate::{Leave, Relocation},
+    Given, HookNodes, HookObject, HookRow2, Hooks2, ObjectKind, Operation, Plan, Refusal, Row, Submitter,
+    common, examples, hooks2,
+    relocate::{Leave, Leaving, Relocation},
 };
 use crate::{hooks::Env, locks::Locks, model::Cluster, names::NodeName};
 
@@ -14,6 +14,9 @@ use crate::{hooks::Env, locks::Locks, model::Cluster, names::NodeName};
 pub struct NodeMigrate {
     /// The node.
     pub name: NodeName,
+    /// What can't leave stays, and is told; else nothing leaves then.
+    #[serde(default)]
+    pub ignore_unmovable: bool,
 }
 
 impl Operation for NodeMigrate {
@@ -24,7 +27,7 @@ impl Operation for NodeMigrate {
         hooks2: Some(HookRow2::both("node-migrate", "OP_NODE_MIGRATE")),
         submitter: Submitter::Operator,
     };
-    type Checked = Vec<FollowUp>;
+    type Checked = Leaving;
 
     fn target(&self) -> String {
         self.name.to_string()
@@ -35,36 +38,40 @@ impl Operation for NodeMigrate {
         Locks::part().exclusive("node", &self.name)
     }
 
-    fn check(&self, given: Given<'_>) -> Result<Vec<FollowUp>, Refusal> {
+    fn check(&self, given: Given<'_>) -> Result<Leaving, Refusal> {
         let cluster = given.cluster;
         common::node_online(cluster, &self.name)?;
         let mut relocation = Relocation::default();
         for instance in cluster.primaries_on(&self.name) {
             relocation.leave_primary(given, instance, Leave::default());
         }
-        relocation.jobs(&self.name)
+        relocation.leaving(&self.name, self.ignore_unmovable)
     }
 
-    fn hook_nodes(&self, _given: Given<'_>, _jobs: &Vec<FollowUp>) -> HookNodes {
+    fn hook_nodes(&self, _given: Given<'_>, _leaving: &Leaving) -> HookNodes {
         HookNodes::default()
     }
 
-    fn hook_env(&self, _given: Given<'_>, _jobs: &Vec<FollowUp>) -> Env {
+    fn hook_env(&self, _given: Given<'_>, _leaving: &Leaving) -> Env {
         Env::new()
     }
 
-    fn hooks2(&self, given: Given<'_>, _jobs: &Vec<FollowUp>) -> Hooks2 {
+    fn hooks2(&self, given: Given<'_>, _leaving: &Leaving) -> Hooks2 {
         let node = hooks2::node_before(given, &self.name).clone();
         Hooks2::on_master(given, HookObject::Node(Box::new(node)))
     }
 
-    fn plan(&self, _given: Given<'_>, jobs: &Vec<FollowUp>) -> Plan {
-        Plan { follow_ups: jobs.clone(), ..Plan::new() }
+    fn plan(&self, _given: Given<'_>, leaving: &Leaving) -> Plan {
+        leaving.plan()
     }
 
     fn examples() -> Vec<(Cluster, super::Fresh, Self)> {
         let migrate = |cluster: Cluster, name: &str| {
-            (cluster, examples::fresh(), NodeMigrate { name: examples::node_name(name) })
+            (
+                cluster,
+                examples::fresh(),
+                NodeMigrate { name: examples::node_name(name), ignore_unmovable: false },
+            )
         };
         vec![migrate(examples::in_sync("mail1"), "node2"), migrate(examples::cluster(), "node3")]
     }
@@ -73,17 +80,20 @@ impl Operation for NodeMigrate {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{hypervisor::HypervisorKind, ops::Op};
+    use crate::{
+        hypervisor::HypervisorKind,
+        ops::{FollowUp, Op},
+    };
 
     fn jobs(cluster: &Cluster, name: &str) -> Vec<FollowUp> {
-        let op = NodeMigrate { name: examples::node_name(name) };
+        let op = NodeMigrate { name: examples::node_name(name), ignore_unmovable: false };
         examples::prepared(&op, cluster, &examples::fresh(), &cluster.master).plan.follow_ups
     }
 
     #[test]
     fn refusals() {
         let check = |cluster: &Cluster, name: &str, text: &str| {
-            let op = NodeMigrate { name: examples::node_name(name) };
+            let op = NodeMigrate { name: examples::node_name(name), ignore_unmovable: false };
             examples::refused(&op, cluster, &examples::fresh(), &cluster.master, text);
         };
         let cluster = examples::cluster();

@@ -62,6 +62,9 @@ pub struct Plan {
     /// Jobs that come to be with the commit.
     #[serde(default)]
     pub follow_ups: Vec<FollowUp>,
+    /// What the job's log says as it begins.
+    #[serde(default)]
+    pub warnings: Vec<String>,
 }
 
 /// An operation that a job asks for, for the same user and reason.

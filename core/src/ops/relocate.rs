@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{
-    DisksReplace, FollowUp, Given, InstanceFailover, InstanceMigrate, Op, Operation, Refusal, common,
+    DisksReplace, FollowUp, Given, InstanceFailover, InstanceMigrate, Op, Operation, Plan, Refusal, common,
     networks, parts,
 };
 use crate::{
@@ -81,10 +81,14 @@ impl Relocation {
         }
     }
 
-    /// All jobs, unless something speaks against one of them: nothing is begun then.
-    pub(super) fn jobs(self, node: &NodeName) -> Result<Vec<FollowUp>, Refusal> {
-        if !self.refused.is_empty() {
-            return Err(Refusal(format!("not all instances can leave {node}: {}", self.refused.join("; "))));
+    /// All jobs. If something speaks against one of them nothing is begun, unless whoever asks lets those stay that can't
+    /// leave.
+    pub(super) fn leaving(self, node: &NodeName, ignore_unmovable: bool) -> Result<Leaving, Refusal> {
+        let nothing_leaves = self.jobs.is_empty() && !self.refused.is_empty();
+        if nothing_leaves || (!self.refused.is_empty() && !ignore_unmovable) {
+            let hint = if nothing_leaves { "" } else { " (--ignore-unmovable moves the others)" };
+            let refused = self.refused.join("; ");
+            return Err(Refusal(format!("not all instances can leave {node}: {refused}{hint}")));
         }
         if self.jobs.len() > FOLLOW_UPS_MAX {
             let jobs = self.jobs.len();
@@ -92,14 +96,41 @@ impl Relocation {
                 "that would be {jobs} jobs; at most {FOLLOW_UPS_MAX} are made at once"
             )));
         }
-        Ok(self.jobs)
+        let warnings = self.refused.iter().map(|why| format!("stays on {node}: {why}")).collect();
+        Ok(Leaving { jobs: self.jobs, warnings })
+    }
+}
+
+/// What is asked for, and what is told of the rest.
+#[derive(Debug)]
+pub struct Leaving {
+    jobs: Vec<FollowUp>,
+    warnings: Vec<String>,
+}
+
+impl Leaving {
+    /// A plan of this alone.
+    pub(super) fn plan(&self) -> Plan {
+        Plan { follow_ups: self.jobs.clone(), warnings: self.warnings.clone(), ..Plan::new() }
     }
 }
 
 /// A guest that computes migrates where guests can; one that is down, or whose node is marked offline, fails over.
 fn leave_job(given: Given<'_>, instance: &Instance, leave: Leave) -> Result<Op, Refusal> {
+    let is_away = common::node(given.cluster, &instance.primary)?.offline;
     match instance.template {
         DiskTemplate::Mirror => {}
+        template @ (DiskTemplate::Diskless | DiskTemplate::File) if is_away => {
+            let (template, left) = match template {
+                DiskTemplate::Diskless => (template.as_str(), "move -n NODE moves it"),
+                DiskTemplate::File | DiskTemplate::Mirror => {
+                    (template.as_str(), "recreate-disks -n NODE makes its disks anew elsewhere, empty")
+                }
+            };
+            return Err(Refusal(format!(
+                "it has the template {template}: once gnt-instance shutdown has marked it down, {left}"
+            )));
+        }
         template @ (DiskTemplate::Diskless | DiskTemplate::File) => {
             let template = template.as_str();
             return Err(Refusal(format!(
@@ -108,7 +139,6 @@ fn leave_job(given: Given<'_>, instance: &Instance, leave: Leave) -> Result<Op, 
         }
     }
     let name = instance.name.clone();
-    let is_away = common::node(given.cluster, &instance.primary)?.offline;
     if instance.up && !is_away && given.cluster.hypervisor.kind == HypervisorKind::Qemu {
         let op = InstanceMigrate { instance: name };
         op.check(given)?;

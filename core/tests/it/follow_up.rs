@@ -87,8 +87,9 @@ fn a_job_whose_forerunner_failed_is_refused() {
     assert_eq!(kinds, [ErrorKind::Failed, ErrorKind::Refused]);
 }
 
-/// A verification in version 2 whose only post script, on node2, ends in this way.
-fn verified(outcome: hooks::ScriptOutcome) -> Job {
+/// A verification in version 2 whose only post script, on node2, ends in this way; and the nodes that heard of its failure.
+fn verified(outcome: hooks::ScriptOutcome) -> (Job, Vec<String>) {
+    let mut told = Vec::new();
     let now = Now { wall_ms: 1_900_000_000_000, mono_ms: 0 };
     let mut cluster = examples::cluster();
     cluster.hooks.version = hooks::HooksVersion::V2;
@@ -109,7 +110,9 @@ fn verified(outcome: hooks::ScriptOutcome) -> Job {
     let mut effects = engine.handle(Input::Submit(Box::new(submission)), now).effects;
     while let Some(effect) = effects.pop() {
         let muster_core::engine::Effect::RunHooks(call) = effect else { continue };
-        let is_it = call.prefix == "cluster-verify" && call.node.as_str() == "node2";
+        let is_failed = call.phase == hooks::Phase::Failed && call.prefix == "cluster-verify";
+        told.extend(is_failed.then(|| call.node.to_string()));
+        let is_it = !is_failed && call.prefix == "cluster-verify" && call.node.as_str() == "node2";
         let script = hooks::ScriptResult {
             name: "10-disks".to_owned(),
             outcome: outcome.clone(),
@@ -123,21 +126,22 @@ fn verified(outcome: hooks::ScriptOutcome) -> Job {
         let report = NodeReport { node: call.node, answer: NodeAnswer::Answered(result), duration_ms: 1 };
         effects.extend(engine.handle(Input::HooksAnswered(call.id, report), now).effects);
     }
-    engine.job(1).expect("it was submitted").clone()
+    (engine.job(1).expect("it was submitted").clone(), told)
 }
 
 #[test]
 fn r7_post_scripts_are_a_part_of_a_verification() {
-    let good = verified(hooks::ScriptOutcome::Passed);
+    let (good, told) = verified(hooks::ScriptOutcome::Passed);
+    assert_eq!(told, [""; 0]);
     assert_eq!(outcome(&good), &Outcome::Success);
     assert_eq!(
         (good.pre.len(), good.post.len()),
         (1, 3),
         "all nodes are told; before, only the master's global scripts run"
     );
-    let Outcome::Error(error) = outcome(&verified(hooks::ScriptOutcome::Failed { code: 3 })).clone() else {
-        panic!("a script failed")
-    };
+    let (bad, told) = verified(hooks::ScriptOutcome::Failed { code: 3 });
+    let Outcome::Error(error) = outcome(&bad).clone() else { panic!("a script failed") };
+    assert_eq!(told, ["node1"], "nobody was asked before: the master is told of the failure");
     assert_eq!(
         (error.kind, error.message.as_str()),
         (ErrorKind::Failed, "the site's own checks failed on node2")

@@ -190,10 +190,7 @@ fn check(cluster: &Cluster) -> Result<(), String> {
     for instance in cluster.instances.values() {
         let name = &instance.name;
         if let Some(ip) = instance.ip {
-            // Whether a node gets an address that an operator gives an instance at the same moment is not a network's matter.
-            if let Some(owner) = owners.insert(ip, format!("instance {name}"))
-                && owner.starts_with("instance")
-            {
+            if let Some(owner) = owners.insert(ip, format!("instance {name}")) {
                 return Err(format!("{owner} and instance {name} have the address {ip}"));
             }
             let of = cluster.networks.values().find(|network| network.contains(ip));

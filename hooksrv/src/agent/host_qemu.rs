@@ -48,14 +48,28 @@ pub(super) struct Found {
     pub(super) version: String,
 }
 
-impl Qemu {
-    /// Looks for what can run instances.
-    pub(super) async fn look(&self) -> Found {
-        let mut found = Found { hypervisors: vec!["fake".to_owned()], version: String::new() };
+/// What lies on this host.
+#[derive(Debug)]
+pub(super) struct Seen {
+    stamp: Option<Stamp>,
+    kvm: bool,
+}
+
+impl Seen {
+    /// Looks for the program and the device. Blocks, for as long as a filesystem hangs.
+    pub(super) fn look() -> Self {
         let stamp = PLACES.iter().find_map(|place| Stamp::of(Path::new(place).join(PROGRAM)));
-        let Some(stamp) = stamp else { return found };
+        Seen { kvm: stamp.is_some() && kvm_is_usable(), stamp }
+    }
+}
+
+impl Qemu {
+    /// What can run instances, by what was seen.
+    pub(super) async fn ask(&self, seen: Seen) -> Found {
+        let mut found = Found { hypervisors: vec!["fake".to_owned()], version: String::new() };
+        let Some(stamp) = seen.stamp else { return found };
         found.hypervisors.push("qemu".to_owned());
-        if kvm_is_usable() {
+        if seen.kvm {
             found.hypervisors.push("kvm".to_owned());
         }
         found.version = self.version(stamp).await;

@@ -10,17 +10,21 @@ use std::{
 use muster_core::facts::NodeFacts;
 use muster_proto::{convert::host::host_facts, v1};
 use tokio::{
-    sync::Notify,
+    sync::{Notify, OwnedMutexGuard},
     time::{sleep, timeout},
 };
 
-use super::{Agent, host_qemu::Qemu, host_read, node_state};
+use super::{
+    Agent,
+    host_qemu::{Qemu, Seen},
+    host_read, node_state,
+};
 
 /// How often the host is looked at. A look reads some small files.
 const LOOK_INTERVAL: Duration = Duration::from_secs(60);
 /// What has not changed counts as looked at anew after this.
 const COLLECT_INTERVAL: Duration = Duration::from_secs(3600);
-/// A look takes no longer: a device that hangs is waited for in the background.
+/// A look takes no longer: a device that hangs is waited for in the background, by one thread.
 const LOOK_LIMIT: Duration = Duration::from_secs(10);
 /// A master that asks waits no longer; it gets what was known before. Below its own limit for a fresh state.
 const REFRESH_LIMIT: Duration = Duration::from_secs(2);
@@ -42,8 +46,8 @@ pub(super) struct HostWatch {
     known: Mutex<Option<Known>>,
     /// Told when the next look is not to be waited for.
     wake: Notify,
-    /// One look at a time.
-    turn: tokio::sync::Mutex<()>,
+    /// One look at a time; held by the thread that looks, for as long as it hangs.
+    turn: Arc<tokio::sync::Mutex<()>>,
 }
 
 impl HostWatch {
@@ -67,18 +71,27 @@ impl HostWatch {
     /// Looks; whether there is something that the master does not know. `asked` says that what was found counts as new
     /// whether it is or not.
     async fn look(&self, asked: bool) -> bool {
-        let _turn = self.turn.lock().await;
-        let root = self.root.clone();
-        let read = tokio::task::spawn_blocking(move || host_read::host(&root));
-        let Ok(Ok(mut facts)) = timeout(LOOK_LIMIT, read).await else {
+        let Ok(Some((turn, mut facts, seen))) = timeout(LOOK_LIMIT, self.read()).await else {
             tracing::warn!("this host's facts could not be read within {LOOK_LIMIT:?}");
             return false;
         };
-        if !self.hooks_only {
-            let found = self.qemu.look().await;
+        if let Some(seen) = seen {
+            let found = self.qemu.ask(seen).await;
             (facts.hypervisors, facts.qemu_version) = (found.hypervisors, found.version);
         }
-        self.found(facts.bounded(), asked)
+        let is_news = self.found(facts.bounded(), asked);
+        drop(turn);
+        is_news
+    }
+
+    async fn read(&self) -> Option<(OwnedMutexGuard<()>, NodeFacts, Option<Seen>)> {
+        let turn = Arc::clone(&self.turn).lock_owned().await;
+        let (root, hooks_only) = (self.root.clone(), self.hooks_only);
+        let read = tokio::task::spawn_blocking(move || {
+            let seen = (!hooks_only).then(Seen::look);
+            (turn, host_read::host(&root), seen)
+        });
+        read.await.ok()
     }
 
     fn found(&self, facts: NodeFacts, asked: bool) -> bool {
@@ -154,6 +167,10 @@ mod tests {
         let told = watch.told().unwrap();
         assert_eq!((told.os_name.as_str(), told.hypervisors.len()), ("debian", 0));
         assert!(told.collected_ms > 0);
+        // While one thread hangs, no second one is made.
+        let hanging = Arc::clone(&watch.turn).lock_owned().await;
+        assert!(timeout(Duration::from_millis(50), watch.look(true)).await.is_err());
+        drop(hanging);
         watch.refresh().await;
         assert!(watch.told().unwrap().collected_ms >= told.collected_ms);
         assert!(

@@ -20,8 +20,8 @@ use super::{
     Agent, Backends, Config, JoinError, LogFormat, NodeLock, Token, begin_log, join, leave, serve, words,
 };
 use crate::{
-    HookKeepers, HookRunner, KeeperProgram, KeepersConfig, PreparedProcess, RunnerConfig, keeper_main,
-    prepare_process, service::HookGrpc,
+    HookKeepers, HookRunner, KeeperProgram, KeepersConfig, PreparedProcess, RunnerConfig,
+    hookset::prune_at_start, keeper_main, prepare_process, service::HookGrpc,
 };
 
 /// The operation failed or was refused.
@@ -139,6 +139,9 @@ pub async fn open(
     let runner = Arc::new(HookRunner::new(process, runner)?);
     let keepers = HookKeepers::new(runner, KeepersConfig { dir: folder.join("keepers"), program: keeper })?;
     let calls = keepers.open_calls(&folder.join("calls/hooks")).await?;
+    if let Some(sets) = keepers.runner().sets() {
+        prune_at_start(Arc::clone(sets)).await;
+    }
     let agent = Arc::new(Agent::open(lock, config, backends, vec![Arc::new(calls.clone())], stopping)?);
     let hooks = HookGrpc::new(Arc::clone(&agent), keepers, calls);
     Ok((agent, hooks))

@@ -4,15 +4,18 @@
 use std::{
     fs, io,
     io::Write,
-    os::fd::OwnedFd,
+    os::{
+        fd::{AsFd, AsRawFd, OwnedFd},
+        unix::fs::MetadataExt,
+    },
     path::{Path, PathBuf},
 };
 
 use muster_core::allowed::FilePath;
 use rustix::{
     fs::{
-        AtFlags, FileType, Mode, OFlags, Stat, Timespec, Timestamps, UTIME_OMIT, fchmod, fstat, futimens,
-        openat, renameat, statat, unlinkat,
+        AtFlags, CWD, FileType, Mode, OFlags, Stat, Timespec, Timestamps, UTIME_OMIT, fchmod, fstat, fsync,
+        futimens, linkat, openat, renameat, statat, unlinkat,
     },
     io::Errno,
 };
@@ -24,6 +27,12 @@ use super::Config;
 pub(super) const COPY_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// Muster's own directory of configurations, wherever this daemon's is.
 const CONFIG_DIR: &str = "/etc/muster";
+/// The master's configuration, beside the node daemon's or in the usual place: it names what is brought to all nodes.
+const MASTER_CONFIG: &str = "masterd.toml";
+/// Levels of a directory of scripts that are looked through for what lies elsewhere: its directories, and what is in them.
+const SCRIPT_LEVELS: usize = 2;
+/// Entries of such a directory that are looked at; a hook set has at most as many.
+const SCRIPT_ENTRIES_MAX: usize = 10_000;
 /// The permissions that a copy may have: no set-user-id and no set-group-id, which would give away this daemon's user.
 const MODE_MASK: u32 = 0o777;
 
@@ -87,25 +96,55 @@ pub(super) struct Protected(Vec<(PathBuf, Identity)>);
 impl Protected {
     /// Muster's own directories and files, and the node's hook directory.
     pub(super) fn of(config: &Config) -> Self {
-        Self::new(&[
+        let own = [
             &config.state_dir,
             &config.run_dir,
-            &config.hooks_dir,
             &config.storage_dir,
             &config.export_dir,
             &config.file,
             Path::new(CONFIG_DIR),
-        ])
+        ];
+        let own = own.into_iter().chain(config.log.as_deref());
+        let beside = config.file.parent().map(|dir| dir.join(MASTER_CONFIG));
+        let usual = Path::new(CONFIG_DIR).join(MASTER_CONFIG);
+        let sources: Vec<PathBuf> =
+            beside.into_iter().chain([usual]).filter_map(|file| hooks_source(&file)).collect();
+        let scripts = [config.hooks_dir.as_path(), config.os_dir.as_path()];
+        let scripts: Vec<&Path> = scripts.into_iter().chain(sources.iter().map(PathBuf::as_path)).collect();
+        Self::new(&own.collect::<Vec<_>>(), &scripts)
     }
 
-    fn new(paths: &[&Path]) -> Self {
-        use std::os::unix::fs::MetadataExt;
-        // What is not there can't be written into: no directory is made for a copy.
-        let found = paths.iter().filter_map(|path| {
-            let metadata = fs::metadata(path).ok()?;
-            Some(((*path).to_owned(), (metadata.dev(), metadata.ino())))
-        });
-        Protected(found.collect())
+    /// `own` are files and directories, `scripts` directories whose programs run as this daemon's user.
+    fn new(own: &[&Path], scripts: &[&Path]) -> Self {
+        let mut protected = Protected(Vec::new());
+        for path in own.iter().chain(scripts) {
+            protected.add(path);
+        }
+        for dir in scripts {
+            let mut left = SCRIPT_ENTRIES_MAX;
+            protected.add_below(dir, SCRIPT_LEVELS, &mut left);
+        }
+        protected
+    }
+
+    /// Adds a directory or file, or what a link leads to. What is not there can't be written into: no directory is made for
+    /// a copy.
+    fn add(&mut self, path: &Path) -> Option<fs::Metadata> {
+        let found = fs::metadata(path).ok()?;
+        self.0.push((path.to_owned(), (found.dev(), found.ino())));
+        Some(found)
+    }
+
+    /// Adds what is in a directory: links, and what is mounted there, may lie elsewhere under another path.
+    fn add_below(&mut self, dir: &Path, levels: usize, left: &mut usize) {
+        let Some(deeper) = levels.checked_sub(1) else { return };
+        for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
+            let Some(fewer) = left.checked_sub(1) else { return };
+            *left = fewer;
+            if self.add(&entry.path()).is_some_and(|found| found.is_dir()) {
+                self.add_below(&entry.path(), deeper, left);
+            }
+        }
     }
 
     fn check(&self, found: &Stat, target: &Path) -> Result<(), PutError> {
@@ -115,6 +154,12 @@ impl Protected {
             Some((owner, _)) => Err(PutError::Protected { path: target.to_owned(), owner: owner.clone() }),
         }
     }
+}
+
+/// The directory that a master's configuration names as the source of hooks, where there is one.
+fn hooks_source(file: &Path) -> Option<PathBuf> {
+    let table: toml::Table = fs::read_to_string(file).ok()?.parse().ok()?;
+    table.get("hooks_source")?.as_str().map(PathBuf::from)
 }
 
 /// Writes the file. Blocks.
@@ -133,7 +178,7 @@ pub(super) fn put(protected: &Protected, file: &NewFile) -> Result<(), PutError>
     let written = write_new(&dir, &new, file, target).and_then(|()| {
         renameat(&dir, new.as_str(), &dir, name).map_err(failed("replace", target))?;
         let dir = openat(&dir, ".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
-        let synced = dir.and_then(|dir| rustix::fs::fsync(&dir));
+        let synced = dir.and_then(|dir| fsync(&dir));
         synced.map_err(failed("sync the directory of", target))
     });
     if written.is_err() {
@@ -172,10 +217,21 @@ fn check_kind(found: &Stat, wanted: FileType, path: &Path, what: &'static str) -
     Ok(())
 }
 
+/// Makes a file without a name, so that a crash leaves nothing behind; with one where the filesystem has no such files.
+/// Whether it has none.
+fn make_new(dir: &OwnedFd, name: &str) -> Result<(OwnedFd, bool), Errno> {
+    let (mode, write) = (Mode::RUSR | Mode::WUSR, OFlags::WRONLY | OFlags::CLOEXEC);
+    match openat(dir, ".", write | OFlags::TMPFILE, mode) {
+        Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL | Errno::NOENT) => {
+            let flags = write | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
+            openat(dir, name, flags, mode).map(|new| (new, false))
+        }
+        made => made.map(|new| (new, true)),
+    }
+}
+
 fn write_new(dir: &OwnedFd, name: &str, file: &NewFile, target: &Path) -> Result<(), PutError> {
-    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let opened =
-        openat(dir, name, flags, Mode::RUSR | Mode::WUSR).map_err(failed("make a file for", target))?;
+    let (opened, is_nameless) = make_new(dir, name).map_err(failed("make a file for", target))?;
     let mut new = fs::File::from(opened);
     new.write_all(&file.content).map_err(|source| PutError::File {
         doing: "write",
@@ -190,7 +246,13 @@ fn write_new(dir: &OwnedFd, name: &str, file: &NewFile, target: &Path) -> Result
         last_modification: Timespec { tv_sec: seconds, tv_nsec: nanos },
     };
     futimens(&new, &times).map_err(failed("set the time of", target))?;
-    rustix::fs::fsync(&new).map_err(failed("sync", target))
+    fsync(&new).map_err(failed("sync", target))?;
+    if is_nameless {
+        let opened = format!("/proc/self/fd/{}", new.as_fd().as_raw_fd());
+        let linked = linkat(CWD, opened, dir, name, AtFlags::SYMLINK_FOLLOW);
+        linked.map_err(failed("make a file for", target))?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -228,7 +290,7 @@ mod tests {
     fn a_copy_has_content_mode_and_time() {
         let (_folder, dir) = folder();
         let path = dir.join("motd");
-        let protected = Protected::new(&[&dir.join("state")]);
+        let protected = Protected::new(&[&dir.join("state")], &[]);
         put(&protected, &file(&path, "one")).unwrap();
         put(&protected, &file(&path, "two")).unwrap();
         let metadata = fs::metadata(&path).unwrap();
@@ -246,7 +308,7 @@ mod tests {
         symlink(dir.join("real"), dir.join("dir-link")).unwrap();
         symlink(dir.join("real/file"), dir.join("file-link")).unwrap();
         symlink("/nonexistent", dir.join("dangling")).unwrap();
-        let protected = Protected::new(&[]);
+        let protected = Protected::new(&[], &[]);
         for (target, link) in
             [("dir-link/file", "dir-link"), ("file-link", "file-link"), ("dangling", "dangling")]
         {
@@ -264,12 +326,46 @@ mod tests {
         fs::write(dir.join("noded.toml"), "old").unwrap();
         symlink(dir.join("real/hooks"), dir.join("hooks")).unwrap();
         // The configuration names the link, the copy the real directory.
-        let protected = Protected::new(&[&dir.join("hooks"), &dir.join("noded.toml"), &dir.join("missing")]);
-        for target in ["real/hooks/node-add-pre.d/10-x", "real/hooks/x", "noded.toml"] {
+        // Scripts that lie elsewhere.
+        fs::create_dir_all(dir.join("elsewhere/deep")).unwrap();
+        symlink(dir.join("elsewhere"), dir.join("real/hooks/node-remove-pre.d")).unwrap();
+        fs::write(dir.join("guard"), "old").unwrap();
+        symlink(dir.join("guard"), dir.join("real/hooks/node-add-pre.d/20-guard")).unwrap();
+        let own = [dir.join("noded.toml"), dir.join("missing")];
+        let protected = Protected::new(&own.each_ref().map(PathBuf::as_path), &[&dir.join("hooks")]);
+        for target in [
+            "real/hooks/node-add-pre.d/10-x",
+            "real/hooks/x",
+            "noded.toml",
+            "elsewhere/10-x",
+            "elsewhere/deep/x",
+            "guard",
+        ] {
             let error = put(&protected, &file(&dir.join(target), "new")).unwrap_err();
             assert!(matches!(error, PutError::Protected { .. }), "{target}: {error}");
         }
         put(&protected, &file(&dir.join("real/beside"), "new")).unwrap();
+    }
+
+    #[test]
+    fn what_the_configurations_name_is_protected() {
+        let (_folder, dir) = folder();
+        for name in ["source", "os", "log", "etc"] {
+            fs::create_dir(dir.join(name)).unwrap();
+        }
+        fs::write(dir.join("log/noded"), "line\n").unwrap();
+        let source = format!("hooks_source = '{}'\n", dir.join("source").display());
+        fs::write(dir.join("etc/masterd.toml"), source).unwrap();
+        let config = dir.join("etc/noded.toml");
+        let place = |name: &str| dir.join(name).display().to_string();
+        let text = format!("name = 'node1'\nos_dir = '{}'\nlog = '{}'\n", place("os"), place("log/noded"));
+        fs::write(&config, text).unwrap();
+        let protected = Protected::of(&Config::load(Some(&config)).unwrap());
+        for target in ["source/x", "os/create", "log/noded", "etc/noded.toml"] {
+            let error = put(&protected, &file(&dir.join(target), "new")).unwrap_err();
+            assert!(matches!(error, PutError::Protected { .. }), "{target}: {error}");
+        }
+        put(&protected, &file(&dir.join("log/other"), "new")).unwrap();
     }
 
     #[test]
@@ -284,7 +380,8 @@ mod tests {
             ("file/x", "no directory"),
             ("none/x", "look at"),
         ] {
-            let error = put(&Protected::new(&[]), &file(&dir.join(target), "new")).unwrap_err().to_string();
+            let error =
+                put(&Protected::new(&[], &[]), &file(&dir.join(target), "new")).unwrap_err().to_string();
             assert!(error.contains(says), "{target}: {error}");
         }
         assert_eq!(names(&dir), ["dir", "file", "pipe"]);

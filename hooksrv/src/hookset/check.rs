@@ -83,8 +83,9 @@ fn difference(path: &Path, entry: &SetEntry) -> Option<&'static str> {
             (!is_same).then_some("another link, or none")
         }
         SetEntry::File { .. } if !found.is_file() => Some("no regular file"),
-        SetEntry::File { digest, mode, size } => match fs::read(path) {
-            _ if found.len() != *size => Some("another content"),
+        // Before it is read: it may be of any size.
+        SetEntry::File { size, .. } if found.len() != *size => Some("another content"),
+        SetEntry::File { digest, mode, .. } => match fs::read(path) {
             Ok(bytes) if digest_of(&bytes) != *digest => Some("another content"),
             Err(_) => Some("can't be read"),
             Ok(_) if found.permissions().mode() & MODE_BITS != *mode => Some("another mode"),
@@ -167,6 +168,8 @@ mod tests {
         fs::remove_file(made.join("a-pre.d/4")).unwrap();
         symlink("3", made.join("a-pre.d/4")).unwrap();
         fs::write(made.join("a-pre.d/5"), "").unwrap();
+        // More than can be read.
+        fs::File::create(made.join("lib/x")).unwrap().set_len(1 << 42).unwrap();
         fs::create_dir(made.join("b-pre.d")).unwrap();
         fs::remove_file(made.join("a-pre.d/99-link")).unwrap();
         symlink("1", made.join("a-pre.d/99-link")).unwrap();
@@ -182,6 +185,7 @@ mod tests {
                 "a-pre.d/5: not in the list",
                 "a-pre.d/99-link: another link, or none",
                 "b-pre.d: not in the list",
+                "lib/x: another content",
             ]
         );
         fs::remove_file(folder.path().join("lists").join(set_digest(&set).to_string())).unwrap();

@@ -13,6 +13,8 @@
 mod check;
 mod session;
 mod sets;
+mod turn;
 
 pub(crate) use session::{SetSessions, check_set, open_session};
 pub(crate) use sets::{HookSets, SetInUse};
+pub(crate) use turn::prune_at_start;

@@ -20,14 +20,15 @@ use muster_proto::{
     v1::{self, sync_hooks_event::Event, sync_hooks_input::Input},
 };
 use tokio::{
-    sync::{OwnedMutexGuard, mpsc},
+    sync::mpsc,
+    task::spawn_blocking,
     time::{MissedTickBehavior, interval, timeout},
 };
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Status, Streaming};
 use uuid::Uuid;
 
-use super::HookSets;
+use super::{HookSets, turn::Turn};
 use crate::{
     CallId, CallItem, DirectoryName, HookRequest, RequestDigest,
     agent::{Context, Events, GOING_INTERVAL, Purpose, call_status, words},
@@ -52,10 +53,12 @@ const OUTPUT_CHARS_TOLD: usize = 2000;
 pub(crate) struct SetSessions {
     turn: Arc<tokio::sync::Mutex<()>>,
     jobs: AtomicU64,
+    /// Held while the set in use is compared for a caller: that reads all of it.
+    check: Arc<tokio::sync::Mutex<()>>,
 }
 
-/// Held while a set is put together, by the threads that do it as well: the caller may go away in the middle.
-type Turn = Arc<OwnedMutexGuard<()>>;
+/// Events for the caller.
+type Told = mpsc::Sender<Result<v1::SyncHooksEvent, Status>>;
 
 /// What ends a session without the new set.
 enum End {
@@ -74,7 +77,9 @@ impl From<Status> for End {
 impl From<HookStoreError> for End {
     fn from(error: HookStoreError) -> Self {
         End::Failed(match &error {
-            HookStoreError::Other { .. } => Status::invalid_argument(words(&error)),
+            HookStoreError::Other { .. } | HookStoreError::Size { .. } => {
+                Status::invalid_argument(words(&error))
+            }
             HookStoreError::File { .. } | HookStoreError::Write(_) | HookStoreError::Missing { .. } => {
                 Status::internal(words(&error))
             }
@@ -131,7 +136,8 @@ pub(crate) async fn open_session(
         return Err(Status::failed_precondition("this host is in no cluster yet"));
     }
     let turn = Arc::clone(&parts.sessions.turn).try_lock_owned();
-    let turn = Arc::new(turn.map_err(|_| Status::aborted("another sync of this node's hooks goes on"))?);
+    let turn = turn.map_err(|_| Status::aborted("another sync of this node's hooks goes on"))?;
+    let turn = Arc::new(Turn::new(Arc::clone(parts.sets()?), begin.digest, turn));
     let (events, receiver) = mpsc::channel(EVENTS_WAITING_MAX);
     let session = Session { parts, peer, begin, turn, events: events.clone() };
     tokio::spawn(async move {
@@ -151,15 +157,21 @@ struct Session {
     parts: HookParts,
     peer: Peer,
     begin: Begin,
-    turn: Turn,
-    events: mpsc::Sender<Result<v1::SyncHooksEvent, Status>>,
+    turn: Arc<Turn>,
+    events: Told,
 }
 
 impl Session {
     async fn run(self, inputs: Streaming<v1::SyncHooksInput>) {
         let end = tokio::select! {
             end = self.sync(inputs) => end,
-            () = self.signs_of_life() => return,
+            () = signs_of_life(&self.events) => return,
+        };
+        let may_come_again = match &end {
+            Ok(_) => false,
+            Err(End::Refused(_)) => true,
+            // A full disk is not kept full.
+            Err(End::Failed(status)) => status.code() != tonic::Code::Internal,
         };
         let last = match end {
             Ok(used) => Ok(Event::Used(used)),
@@ -174,25 +186,14 @@ impl Session {
         };
         // Before the caller hears of the end, so that its next sync finds nobody here.
         let Session { events, turn, .. } = self;
-        drop(turn);
-        drop(events.send(last.map(|event| v1::SyncHooksEvent { event: Some(event) })).await);
-    }
-
-    /// Ends when nobody listens any more.
-    async fn signs_of_life(&self) {
-        let mut signs = interval(GOING_INTERVAL);
-        signs.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        loop {
-            signs.tick().await;
-            if self.tell(Event::Going(v1::HookSetGoing {})).await.is_err() {
-                return;
+        // All threads that worked for this session have ended.
+        if let Some(turn) = Arc::into_inner(turn) {
+            tokio::select! {
+                () = turn.end(may_come_again) => {}
+                () = signs_of_life(&events) => return,
             }
         }
-    }
-
-    async fn tell(&self, event: Event) -> Result<(), Status> {
-        let event = Ok(v1::SyncHooksEvent { event: Some(event) });
-        self.events.send(event).await.map_err(|_| Status::cancelled("the caller went away"))
+        drop(events.send(last.map(|event| v1::SyncHooksEvent { event: Some(event) })).await);
     }
 
     /// File work, under this session's turn also when nobody waits for it any more.
@@ -204,7 +205,7 @@ impl Session {
         End: From<E>,
     {
         let (turn, sets) = (Arc::clone(&self.turn), Arc::clone(self.parts.sets()?));
-        let done = tokio::task::spawn_blocking(move || {
+        let done = spawn_blocking(move || {
             let _held = turn;
             work(&sets)
         });
@@ -215,15 +216,15 @@ impl Session {
         let set = self.list(&mut inputs).await?;
         let (digest, full) = (self.begin.digest, self.begin.full);
         if !full && self.blocking(move |sets| is_used(sets, &digest)).await? {
-            // What an earlier set left is looked over also where nothing changes.
-            self.blocking(prune).await?;
             return Ok(v1::HookSetUsed { switched: false, warnings: Vec::new() });
         }
         let set = Arc::new(set);
         let wanted: Vec<Digest> = {
             let set = Arc::clone(&set);
             self.blocking(move |sets| {
-                Ok::<_, End>(if full {
+                // Known before its files come: those of a sync that breaks off stay by it.
+                sets.store().insert_list(&set)?;
+                Ok::<_, HookStoreError>(if full {
                     set.contents().into_keys().collect()
                 } else {
                     sets.store().lacking(&set)
@@ -232,12 +233,11 @@ impl Session {
             .await?
         };
         let sha256 = wanted.iter().map(|digest| digest.as_bytes().to_vec()).collect();
-        self.tell(Event::Wanted(v1::HookFilesWanted { sha256 })).await?;
+        tell(&self.events, Event::Wanted(v1::HookFilesWanted { sha256 })).await?;
         self.receive(&mut inputs, wanted.into_iter().collect()).await?;
         let (made, findings) = {
             let set = Arc::clone(&set);
             self.blocking(move |sets| {
-                sets.store().insert_list(&set)?;
                 sync_all_below(sets.store().dir())?;
                 let made = sets.assemble(&set, &digest)?;
                 let findings = sets.findings(&set, &made);
@@ -346,17 +346,43 @@ impl Session {
     }
 
     async fn switch(&self, made: std::path::PathBuf) -> Result<(), End> {
-        let context = self.begin.context;
-        // Held over the switch: no master of a newer epoch has called when the set changes.
-        let turn = self.parts.agent.admit(&self.peer, context, Purpose::Act).await?;
-        if self.parts.agent.membership().is_none() {
-            return Err(Status::failed_precondition("this host has left the cluster").into());
+        let (agent, peer) = (Arc::clone(&self.parts.agent), self.peer.clone());
+        let (context, digest) = (self.begin.context, self.begin.digest);
+        let (turn, sets) = (Arc::clone(&self.turn), Arc::clone(self.parts.sets()?));
+        // A task of its own: the caller may go away, and what is held must be so until the switch is over.
+        let switching = tokio::spawn(async move {
+            // No master of a newer epoch has called when the set changes.
+            let _admitted = agent.admit(&peer, context, Purpose::Act).await?;
+            if agent.membership().is_none() {
+                return Err(Status::failed_precondition("this host has left the cluster").into());
+            }
+            let switched = spawn_blocking(move || {
+                let _held = turn;
+                sets.switch(&made)
+            });
+            switched.await.map_err(|error| Status::internal(error.to_string()))??;
+            tracing::info!(set = %digest, "hook runs use another set from now on");
+            agent.changed();
+            Ok::<_, End>(())
+        });
+        switching.await.map_err(|error| Status::internal(error.to_string()))?
+    }
+}
+
+async fn tell(events: &Told, event: Event) -> Result<(), Status> {
+    let event = Ok(v1::SyncHooksEvent { event: Some(event) });
+    events.send(event).await.map_err(|_| Status::cancelled("the caller went away"))
+}
+
+/// Ends when nobody listens any more.
+async fn signs_of_life(events: &Told) {
+    let mut signs = interval(GOING_INTERVAL);
+    signs.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        signs.tick().await;
+        if tell(events, Event::Going(v1::HookSetGoing {})).await.is_err() {
+            return;
         }
-        self.blocking(move |sets| sets.switch(&made)).await?;
-        drop(turn);
-        tracing::info!(set = %self.begin.digest, "hook runs use another set from now on");
-        self.parts.agent.changed();
-        self.blocking(prune).await
     }
 }
 
@@ -366,7 +392,12 @@ impl Session {
 /// When it can't be read.
 pub(crate) async fn check_set(parts: &HookParts) -> Result<v1::CheckHookSetResponse, Status> {
     let sets = Arc::clone(parts.sets()?);
-    let checked = tokio::task::spawn_blocking(move || sets.check_current()).await;
+    let turn = Arc::clone(&parts.sessions.check).lock_owned().await;
+    let checked = spawn_blocking(move || {
+        let _held = turn;
+        sets.check_current()
+    });
+    let checked = checked.await;
     let checked = checked.map_err(|error| Status::internal(error.to_string()))?;
     let checked = checked.map_err(|error| Status::internal(words(&error)))?;
     Ok(v1::CheckHookSetResponse {
@@ -391,14 +422,6 @@ impl Drop for EndRuns {
 fn is_used(sets: &HookSets, digest: &Digest) -> Result<bool, HookStoreError> {
     let checked = sets.check_current()?;
     Ok(checked.digest == Some(*digest) && checked.changed.is_empty())
-}
-
-/// What can't be removed is no reason to say that the set is not in use.
-fn prune(sets: &HookSets) -> Result<(), End> {
-    if let Err(error) = sets.prune() {
-        tracing::warn!(error = words(&error), "old hook sets could not be removed");
-    }
-    Ok(())
 }
 
 fn out_of_order() -> Status {

@@ -26,7 +26,7 @@ const STAGED: &str = "staged";
 const LEFT: &str = "hooks-left-";
 /// What the names of sets begin with that are being removed.
 const GONE: &str = "gone-";
-/// Others on the host may look: scripts may be run by other users' programs.
+/// As a directory of hooks mostly has; the directories above, which are the daemon's alone, decide who may come here.
 const DIRECTORY_MODE: u32 = 0o755;
 /// Between looking where `current` leads and taking its lock the set may be replaced and removed. Not that often.
 const USE_TRIES: u32 = 20;
@@ -153,8 +153,13 @@ impl HookSets {
                 make_dir(parent)?;
             }
             match entry {
-                SetEntry::File { digest, mode, .. } => {
-                    write_file(&place, &self.store.read(digest)?, *mode).map_err(failed("write", &place))?;
+                SetEntry::File { digest, mode, size } => {
+                    let bytes = self.store.read(digest)?;
+                    let found = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
+                    if found != *size {
+                        return Err(HookStoreError::Size { digest: *digest, listed: *size, found });
+                    }
+                    write_file(&place, &bytes, *mode).map_err(failed("write", &place))?;
                 }
                 SetEntry::Link { target } => symlink(target, &place).map_err(failed("make", &place))?,
             }
@@ -204,21 +209,24 @@ impl HookSets {
         sync_dir(self.dir())
     }
 
-    /// Removes what no link leads to and no run uses. Not while a set is put together.
+    /// Removes what no link leads to and no run uses. Not while a set is put together. `tried` is a list that stays with its
+    /// files all the same: they need not travel again when it comes again.
     ///
     /// # Errors
-    /// When something can't be removed.
-    pub(crate) fn prune(&self) -> Result<(), HookStoreError> {
-        let linked = [CURRENT, PREVIOUS].map(|link| fs::read_link(self.dir().join(link)).ok());
-        let kept: BTreeSet<OsString> =
-            linked.iter().flatten().filter_map(|target| target.file_name().map(ToOwned::to_owned)).collect();
+    /// When something can't be removed, or a link can't be read: what it leads to is not known then.
+    pub(crate) fn prune(&self, tried: Option<Digest>) -> Result<(), HookStoreError> {
+        let mut kept = BTreeSet::new();
+        for link in [CURRENT, PREVIOUS] {
+            let made = self.linked(link).map_err(failed("read", &self.dir().join(link)))?;
+            kept.extend(made.and_then(|made| made.path.file_name().map(ToOwned::to_owned)));
+        }
         let sets = self.sets_dir();
         let entries = match fs::read_dir(&sets) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-            entries => entries.map_err(failed("read", &sets))?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            entries => Some(entries.map_err(failed("read", &sets))?),
         };
-        let mut lists = BTreeSet::new();
-        for entry in entries {
+        let mut lists: BTreeSet<Digest> = tried.into_iter().collect();
+        for entry in entries.into_iter().flatten() {
             let name = entry.map_err(failed("read", &sets))?.file_name();
             if !kept.contains(&name) && remove_unused(&sets, &name)? {
                 continue;
@@ -304,7 +312,10 @@ fn make_dir(path: &Path) -> Result<(), HookStoreError> {
     if path.is_dir() {
         return Ok(());
     }
-    let made = DirBuilder::new().recursive(true).mode(DIRECTORY_MODE).create(path);
+    if let Some(parent) = path.parent() {
+        make_dir(parent)?;
+    }
+    let made = DirBuilder::new().mode(DIRECTORY_MODE).create(path);
     // The umask took bits away.
     made.and_then(|()| fs::set_permissions(path, fs::Permissions::from_mode(DIRECTORY_MODE)))
         .map_err(failed("make", path))
@@ -350,7 +361,7 @@ pub(super) mod tests {
         let folder = tempfile::tempdir().unwrap();
         let sets = HookSets::new(folder.path().join("hooks"));
         assert!(sets.hold_current().unwrap().is_none());
-        sets.prune().unwrap();
+        sets.prune(None).unwrap();
         let made: Vec<HookSet> = [b"1".as_slice(), b"2", b"3", b"4"]
             .iter()
             .map(|content| filled(&sets, &[("a-pre.d/10-x", content), ("lib/x", b"same")]))
@@ -360,7 +371,7 @@ pub(super) mod tests {
         assert_eq!(held.path(), first);
         let second = use_set(&sets, &made[1]);
         let third = use_set(&sets, &made[2]);
-        sets.prune().unwrap();
+        sets.prune(None).unwrap();
         assert_eq!(
             fs::read(held.path().join("a-pre.d/10-x")).unwrap(),
             b"1",
@@ -370,7 +381,7 @@ pub(super) mod tests {
         assert!(second.is_dir(), "the one before stays");
         assert_eq!(sets.current().unwrap().unwrap(), MadeSet { digest: set_digest(&made[2]), path: third });
         drop(held);
-        sets.prune().unwrap();
+        sets.prune(None).unwrap();
         assert!(!first.exists(), "nobody uses it any more");
         assert!(sets.store().list(&set_digest(&made[0])).is_err());
         assert!(sets.store().lacking(&made[1]).is_empty());
@@ -400,15 +411,34 @@ pub(super) mod tests {
         // Dead between the two links: both lead to the old one.
         sets.replace_link(PREVIOUS, first.file_name().unwrap().to_owned()).unwrap();
         symlink("sets/half", folder.path().join("hooks/current.new")).unwrap();
-        sets.prune().unwrap();
+        sets.prune(Some(set_digest(&new))).unwrap();
         assert_eq!(used(&sets), b"old");
         assert!(!made.exists(), "what nothing leads to is removed");
+        assert!(sets.store().lacking(&new).is_empty(), "the files of what was tried stay");
+        sets.prune(None).unwrap();
         // Its files went too, and come again.
         let new = filled(&sets, &[("a-pre.d/10-x", b"new"), ("lib/x", b"")]);
         use_set(&sets, &new);
         assert_eq!(used(&sets), b"new");
-        sets.prune().unwrap();
+        sets.prune(None).unwrap();
         assert!(first.exists());
+    }
+
+    #[test]
+    fn all_directories_of_a_set_have_one_mode_and_all_files_their_listed_size() {
+        let folder = tempfile::tempdir().unwrap();
+        let sets = HookSets::new(folder.path().join("hooks"));
+        let set = filled(&sets, &[("lib/a/b/c", b"1"), ("lib/x", b"")]);
+        let made = use_set(&sets, &set);
+        for path in ["", "lib", "lib/a", "lib/a/b"] {
+            let mode = fs::metadata(made.join(path)).unwrap().permissions().mode();
+            assert_eq!(mode & 0o7777, DIRECTORY_MODE, "{path}");
+        }
+        let digest = sets.store().insert(b"four").unwrap();
+        let entry = SetEntry::File { digest, mode: 0o755, size: 3 };
+        let set = HookSet::try_from(vec![("lib/x".to_owned(), entry)]).unwrap();
+        let refused = sets.assemble(&set, &set_digest(&set)).unwrap_err();
+        assert!(matches!(refused, HookStoreError::Size { listed: 3, found: 4, .. }), "{refused}");
     }
 
     #[test]

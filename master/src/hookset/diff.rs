@@ -35,10 +35,10 @@ pub(crate) async fn diff(
         false => named.contains(&node.name),
     });
     let asked = wanted.map(|node| async {
-        let digest = record.wanted(&node.name);
+        let digest = record.wanted(node);
         v1::NodeHookSet {
             wanted: digest.map(|digest| digest.to_string()),
-            own: record.nodes.contains_key(&node.name),
+            own: record.own.contains_key(&node.uuid),
             refused: last_refusal(master, &node.name),
             ..asked_node(master, node).await
         }

@@ -8,16 +8,21 @@ use std::{
 
 use muster_core::{
     hooks::{Digest, HookSet},
+    model::{Cluster, Node},
     names::NodeName,
 };
 use muster_proto::hookset::{HookStore, HookStoreError, sync_all_below};
 use serde::{Deserialize, Serialize};
+use tokio::sync::Semaphore;
+use uuid::Uuid;
 
 use crate::{
     nodes::SetOffer,
     store::{Batch, RecordWriter, Records, ValueError, WriteError, decode, encode, keys},
 };
 
+/// Nodes that get a set at the same time: for each of them a whole file is in memory.
+const BROUGHT_AT_ONCE_MAX: usize = 16;
 /// A lock here is held for copies only.
 const A_LOCK: &str = "no holder of this lock panics";
 
@@ -27,38 +32,40 @@ pub(crate) struct HookSetRecord {
     /// The cluster's; none before the first sync.
     #[serde(default)]
     pub(crate) cluster: Option<Digest>,
-    /// Of nodes that were named in a sync since.
+    /// Of nodes that were named in a sync since. By what does not change, nor come again with another node of the name.
     #[serde(default)]
-    pub(crate) nodes: BTreeMap<NodeName, Digest>,
+    pub(crate) own: BTreeMap<Uuid, Digest>,
 }
 
 impl HookSetRecord {
     /// What a node is to have.
-    pub(crate) fn wanted(&self, node: &NodeName) -> Option<Digest> {
-        self.nodes.get(node).copied().or(self.cluster)
+    pub(crate) fn wanted(&self, node: &Node) -> Option<Digest> {
+        self.own.get(&node.uuid).copied().or(self.cluster)
     }
 
-    /// This, after a sync of these nodes, or of all.
+    /// This, after a sync of these nodes, or of all; without what was a node's that is gone.
     #[must_use]
-    pub(crate) fn after(&self, digest: Digest, nodes: Option<&BTreeSet<NodeName>>) -> Self {
-        match nodes {
-            None => HookSetRecord { cluster: Some(digest), nodes: BTreeMap::new() },
-            Some(named) => {
-                let mut after = self.clone();
-                for name in named {
-                    if after.cluster == Some(digest) {
-                        after.nodes.remove(name);
-                    } else {
-                        after.nodes.insert(name.clone(), digest);
-                    }
-                }
-                after
+    pub(crate) fn after(
+        &self,
+        digest: Digest,
+        cluster: &Cluster,
+        nodes: Option<&BTreeSet<NodeName>>,
+    ) -> Self {
+        let Some(named) = nodes else { return HookSetRecord { cluster: Some(digest), own: BTreeMap::new() } };
+        let mut after = self.clone();
+        after.own.retain(|uuid, _| cluster.nodes.values().any(|node| node.uuid == *uuid));
+        for node in named.iter().filter_map(|name| cluster.nodes.get(name)) {
+            if after.cluster == Some(digest) {
+                after.own.remove(&node.uuid);
+            } else {
+                after.own.insert(node.uuid, digest);
             }
         }
+        after
     }
 
     fn digests(&self) -> BTreeSet<Digest> {
-        self.nodes.values().copied().chain(self.cluster).collect()
+        self.own.values().copied().chain(self.cluster).collect()
     }
 }
 
@@ -70,8 +77,10 @@ pub(crate) struct HookSetKeeper {
     record: Mutex<HookSetRecord>,
     /// Held by a sync.
     pub(super) turn: Arc<tokio::sync::Mutex<()>>,
-    /// Held while files come from the node's store.
+    /// Held while files come from the node's store, and while files are removed.
     fetching: Mutex<()>,
+    /// Held for each node that gets a set.
+    pub(super) bringing: Semaphore,
 }
 
 impl HookSetKeeper {
@@ -84,6 +93,7 @@ impl HookSetKeeper {
             record: Mutex::default(),
             turn: Arc::default(),
             fetching: Mutex::default(),
+            bringing: Semaphore::new(BROUGHT_AT_ONCE_MAX),
         }
     }
 
@@ -155,6 +165,7 @@ impl HookSetKeeper {
 
     /// Removes the files of sets that no node is to have. Blocks.
     pub(super) fn prune(&self) {
+        let _nothing_is_fetched = self.fetching.lock().expect(A_LOCK);
         if let Err(error) = self.store.keep_only(&self.record().digests()) {
             tracing::warn!(error = crate::chain(&error), "files of old hook sets could not be removed");
         }
@@ -163,26 +174,36 @@ impl HookSetKeeper {
 
 #[cfg(test)]
 mod tests {
-    use muster_core::hooks::SetEntry;
+    use muster_core::{hooks::SetEntry, ops::examples};
 
     use super::*;
-
-    fn name(text: &str) -> NodeName {
-        NodeName::parse(text).unwrap()
-    }
 
     #[test]
     fn a_node_that_was_named_has_a_set_of_its_own_until_the_next_whole_sync() {
         let [one, two] = [1, 2].map(|mark| Digest::new([mark; 32]));
-        let named: BTreeSet<NodeName> = [name("node2")].into();
-        let record = HookSetRecord::default().after(one, None);
-        assert_eq!(record.wanted(&name("node2")), Some(one));
-        let trial = record.after(two, Some(&named));
-        assert_eq!((trial.wanted(&name("node1")), trial.wanted(&name("node2"))), (Some(one), Some(two)));
+        let mut cluster = examples::cluster();
+        let named: BTreeSet<NodeName> = [NodeName::parse("node2").unwrap()].into();
+        let node = |cluster: &Cluster, number: usize| cluster.nodes.values().nth(number - 1).unwrap().clone();
+        let record = HookSetRecord::default().after(one, &cluster, None);
+        assert_eq!(record.wanted(&node(&cluster, 2)), Some(one));
+        let trial = record.after(two, &cluster, Some(&named));
+        let wanted = |number| trial.wanted(&node(&cluster, number));
+        assert_eq!((wanted(1), wanted(2)), (Some(one), Some(two)));
         assert_eq!(trial.digests().len(), 2);
-        assert_eq!(trial.after(one, Some(&named)), record, "the same as the cluster's is none of its own");
-        assert_eq!(trial.after(two, None), HookSetRecord { cluster: Some(two), nodes: BTreeMap::new() });
-        assert_eq!(HookSetRecord::default().after(one, Some(&named)).wanted(&name("node1")), None);
+        assert_eq!(
+            trial.after(one, &cluster, Some(&named)),
+            record,
+            "the same as the cluster's is none of its own"
+        );
+        let whole = HookSetRecord { cluster: Some(two), own: BTreeMap::new() };
+        assert_eq!(trial.after(two, &cluster, None), whole);
+        let only = HookSetRecord::default().after(one, &cluster, Some(&named));
+        assert_eq!(only.wanted(&node(&cluster, 1)), None);
+        // Another node of the same name, later, has nothing of this one.
+        cluster.nodes.values_mut().nth(1).unwrap().uuid = Uuid::from_u128(77);
+        assert_eq!(trial.wanted(&node(&cluster, 2)), Some(one));
+        let next = trial.after(two, &cluster, Some(&[NodeName::parse("node3").unwrap()].into()));
+        assert_eq!(next.own.len(), 1, "what was a node's that is gone is forgotten");
     }
 
     #[test]

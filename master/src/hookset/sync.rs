@@ -10,7 +10,10 @@ use muster_core::{
     ops::SYNC_PREFIX,
 };
 use muster_proto::{hookset::set_digest, v1};
-use tokio::{sync::mpsc, time::timeout};
+use tokio::{
+    sync::{OwnedMutexGuard, mpsc},
+    time::timeout,
+};
 use tonic::Status;
 
 use super::{
@@ -35,6 +38,8 @@ pub(crate) struct Wish {
     pub(crate) nodes: Option<BTreeSet<NodeName>>,
     /// All files are sent.
     pub(crate) full: bool,
+    /// Only what is not the cluster's set already.
+    pub(crate) only_new: bool,
     /// Who asks.
     pub(crate) user: String,
 }
@@ -85,6 +90,24 @@ pub(crate) enum SyncFailure {
     Stopping(String),
 }
 
+impl SyncFailure {
+    /// Whether the same may succeed later with the same files.
+    pub(crate) fn may_pass(&self) -> bool {
+        match self {
+            SyncFailure::Another
+            | SyncFailure::Slow(_)
+            | SyncFailure::Unasked(_)
+            | SyncFailure::Stopping(_)
+            | SyncFailure::Source { source: SourceError::Read { .. } | SourceError::Store(_), .. } => true,
+            SyncFailure::NoSource
+            | SyncFailure::Node(_)
+            | SyncFailure::Source { .. }
+            | SyncFailure::Lint { .. }
+            | SyncFailure::Refused(_) => false,
+        }
+    }
+}
+
 impl From<SyncFailure> for Status {
     fn from(failure: SyncFailure) -> Status {
         let text = crate::chain(&failure);
@@ -113,12 +136,38 @@ pub(crate) async fn sync(
     wish: &Wish,
     told: &Told,
 ) -> Result<v1::HookSetDone, SyncFailure> {
+    let Ok(turn) = Arc::clone(&master.hook_sets.turn).try_lock_owned() else {
+        return Err(SyncFailure::Another);
+    };
+    let turn = Arc::new(turn);
+    let done = sync_in_turn(master, wish, told, &turn).await;
+    if !matches!(done, Err(SyncFailure::Slow(_))) {
+        // Whatever the end was: what was read and is nobody's set does not stay.
+        let pruned = master.clone();
+        if tokio::task::spawn_blocking(move || pruned.hook_sets.prune()).await.is_err() {
+            tracing::warn!("files of old hook sets were not looked over");
+        }
+    }
+    done
+}
+
+/// Held while a sync goes on, by the thread that reads as well: what hangs there is waited for by the next sync.
+type Turn = Arc<OwnedMutexGuard<()>>;
+
+async fn sync_in_turn(
+    master: &Arc<Master>,
+    wish: &Wish,
+    told: &Told,
+    turn: &Turn,
+) -> Result<v1::HookSetDone, SyncFailure> {
     use v1::sync_hook_set_event::Event;
     let keeper = &master.hook_sets;
-    let Ok(_turn) = Arc::clone(&keeper.turn).try_lock_owned() else { return Err(SyncFailure::Another) };
     let cluster = master.cluster().map_err(|status| SyncFailure::Stopping(status.message().to_owned()))?;
     let targets = targets(&cluster, wish)?;
-    let (offer, warnings) = read(master).await?;
+    let (offer, warnings) = read(master, turn).await?;
+    if wish.only_new && keeper.record().cluster == Some(offer.digest) {
+        return Ok(v1::HookSetDone::default());
+    }
     let read = v1::HookSetRead {
         digest: offer.digest.to_string(),
         entries: u32::try_from(offer.set.len()).unwrap_or(u32::MAX),
@@ -128,7 +177,7 @@ pub(crate) async fn sync(
     tracing::info!(set = read.digest, entries = read.entries, user = wish.user, "hooks_source was read");
     drop(told.send(Event::Read(read)).await);
     let ask = SetAsk { full: wish.full, policy: cluster.hooks.clone(), env: sync_env(&cluster, &wish.user) };
-    let record = keeper.record().after(offer.digest, wish.nodes.as_ref());
+    let record = keeper.record().after(offer.digest, &cluster, wish.nodes.as_ref());
     let mut done = v1::HookSetDone { nodes: u32::try_from(targets.len()).unwrap_or(u32::MAX), behind: 0 };
     let local = &master.config.name;
     if targets.contains(local) {
@@ -143,10 +192,6 @@ pub(crate) async fn sync(
         let event = node_event(&name, &brought);
         done.behind += u32::from(event.refused.is_some() || event.not_reached.is_some());
         drop(told.send(Event::Node(event)).await);
-    }
-    let pruned = master.clone();
-    if tokio::task::spawn_blocking(move || pruned.hook_sets.prune()).await.is_err() {
-        tracing::warn!("files of old hook sets were not looked over");
     }
     Ok(done)
 }
@@ -173,12 +218,13 @@ fn targets(cluster: &Cluster, wish: &Wish) -> Result<BTreeSet<NodeName>, SyncFai
 }
 
 /// Reads and checks the directory; its set and what is to be shown.
-async fn read(master: &Arc<Master>) -> Result<(SetOffer, Vec<String>), SyncFailure> {
+async fn read(master: &Arc<Master>, turn: &Turn) -> Result<(SetOffer, Vec<String>), SyncFailure> {
     let dir = master.config.hooks_source.clone().ok_or(SyncFailure::NoSource)?;
     let shown = dir.display().to_string();
     let reading = {
-        let master = master.clone();
+        let (master, turn) = (master.clone(), turn.clone());
         tokio::task::spawn_blocking(move || {
+            let _held = turn;
             let store = master.hook_sets.store();
             let set = read_source(&dir, store)?;
             let findings = findings(&set, store);
@@ -235,7 +281,7 @@ async fn own_node_first(
         Ok(Brought { refused: Some(reason), .. }) => Err(SyncFailure::Refused(reason)),
         Ok(brought) => {
             write_record(master, record).await?;
-            follow::remember(&local, None);
+            follow::remember(&local, offer.digest, None);
             Ok(brought)
         }
         Err(error @ (CallError::NotReached(_) | CallError::Refused { .. } | CallError::OfficeLost(_))) => {
@@ -258,10 +304,7 @@ async fn bring(
 ) -> (NodeName, Result<Brought, CallError>) {
     let brought = async {
         let client: NodeClient = master.nodes.node(name)?;
-        let turn = client.set_turn().await;
-        let brought = client.bring_set(&turn, offer, ask).await;
-        follow::remember(&client, follow::refusal(&brought));
-        brought
+        follow::bring(master, &client, &client.set_turn().await, offer, ask).await
     };
     (name.clone(), brought.await)
 }

@@ -93,6 +93,8 @@ pub struct UsedSet {
 /// What is remembered of bringing a set to a node.
 #[derive(Debug, Clone)]
 pub struct SetAttempt {
+    /// The set.
+    pub tried: Digest,
     /// The connection on which it was tried, by its number.
     pub connection: u64,
     /// When it is tried or compared again without a new connection.

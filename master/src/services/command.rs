@@ -1,9 +1,9 @@
 //! `gnt-cluster command` and `copyfile`: for admins, and only what the cluster's parameters list. This list is the authority:
 //! nodes get no command line that it does not hold.
 
-use std::{collections::BTreeSet, pin::Pin, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
-use futures::{Stream, StreamExt, future::join_all, stream::FuturesUnordered};
+use futures::{StreamExt, future::join_all, stream::FuturesUnordered};
 use muster_core::{
     allowed::{AllowedError, FilePath},
     model::{Cluster, Node},
@@ -12,7 +12,9 @@ use muster_proto::{
     transport::Peer,
     v1::{self, command_service_server::CommandService, copy_file_part::Part},
 };
-use tokio::time::timeout;
+use tokio::{sync::mpsc, time::timeout};
+use tokio_stream::wrappers::ReceiverStream;
+use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::{caller, query::nodes_named};
@@ -28,13 +30,17 @@ pub(crate) const AT_ONCE_MAX: usize = 16;
 const COPY_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// A client that sends a file says something at least this often.
 const PART_LIMIT: Duration = Duration::from_secs(30);
+/// A client that sends a file has sent all of it by then: it holds a place of those that there are.
+const RECEIVE_LIMIT: Duration = Duration::from_secs(120);
 /// Where an offline node is shown.
 const OFFLINE: &str = "marked offline";
+/// What is told of a node whose answer is not waited for any more.
+const STOPPING: &str = "the master stops, and did not wait for the answer";
 
 /// The service.
 pub struct Commands(pub Arc<Master>);
 
-type Results = Pin<Box<dyn Stream<Item = Result<v1::NodeCommandResult, Status>> + Send>>;
+type Results = ReceiverStream<Result<v1::NodeCommandResult, Status>>;
 
 impl Commands {
     fn permit(&self) -> Result<tokio::sync::OwnedSemaphorePermit, Status> {
@@ -96,17 +102,29 @@ impl CommandService for Commands {
         let permit = self.permit()?;
         let names: Vec<&str> = nodes.iter().map(|node| node.name.as_str()).collect();
         tracing::info!(user, ?argv, ?names, "a command is run on nodes");
-        let asked = nodes.into_iter().map(|node| {
-            let (master, argv, user) = (self.0.clone(), argv.clone(), user.clone());
-            async move { Ok(run_on(&master, &node, &argv, limit, &user).await) }
+        // With room for all: a client that does not read holds no place for longer than its command takes.
+        let (results, stream) = mpsc::channel(nodes.len().max(1));
+        let master = self.0.clone();
+        tokio::spawn(async move {
+            let _permit = permit;
+            let asked = nodes.iter().map(|node| {
+                let asked = run_on(&master, node, &argv, limit, &user);
+                unless_stopped(&master.stop, node, asked)
+            });
+            let mut asked: FuturesUnordered<_> = asked.collect();
+            let telling = async {
+                while let Some(result) = asked.next().await {
+                    // Who asked may be gone.
+                    drop(results.try_send(Ok(result)));
+                }
+            };
+            tokio::select! {
+                () = telling => {}
+                // Drops the calls to the nodes, which end their commands then.
+                () = results.closed() => {}
+            }
         });
-        let asked: FuturesUnordered<_> = asked.collect();
-        // Dropped with the client's stream, and with it the calls to the nodes, which end their commands then.
-        let held = asked.map(move |result| {
-            let _held = &permit;
-            result
-        });
-        Ok(Response::new(Box::pin(held.take_until(self.0.stop.clone().cancelled_owned()))))
+        Ok(Response::new(ReceiverStream::new(stream)))
     }
 
     async fn copy_file(
@@ -129,7 +147,8 @@ impl CommandService for Commands {
         }
         let nodes = wanted(&cluster, &start.nodes)?;
         let _permit = self.permit()?;
-        let content = receive(&mut parts, file.size).await?;
+        let content = timeout(RECEIVE_LIMIT, receive(&mut parts, file.size)).await;
+        let content = content.map_err(|_| Status::deadline_exceeded("the file did not come in time"))??;
         let names: Vec<&str> = nodes.iter().map(|node| node.name.as_str()).collect();
         tracing::info!(user, %path, size = file.size, ?names, "a file is copied to nodes");
         let sent = Arc::new(SentFile { start: file, content, user });
@@ -159,6 +178,22 @@ async fn run_on(
     }
     let result = result.map_or_else(End::Failure, End::Done);
     v1::NodeCommandResult { node: node.name.to_string(), result: Some(result) }
+}
+
+/// A node's answer; when the daemon is told to stop, that it did not come: no node is missing in the list.
+async fn unless_stopped(
+    stop: &CancellationToken,
+    node: &Node,
+    asked: impl Future<Output = v1::NodeCommandResult>,
+) -> v1::NodeCommandResult {
+    tokio::select! {
+        biased;
+        result = asked => result,
+        () = stop.cancelled() => {
+            let failure = v1::node_command_result::Result::Failure(STOPPING.to_owned());
+            v1::NodeCommandResult { node: node.name.to_string(), result: Some(failure) }
+        }
+    }
 }
 
 async fn copy_to(master: &Master, node: &Node, file: &Arc<SentFile>) -> v1::CopyFileResult {
@@ -222,6 +257,18 @@ mod tests {
         assert_eq!(names(&[]).unwrap(), "node1 node2");
         assert_eq!(names(&["node3", "node2", "node3"]).unwrap(), "node3 node2");
         assert!(names(&["nodee2"]).unwrap_err().message().contains("node2"));
+    }
+
+    #[tokio::test]
+    async fn a_master_that_stops_says_of_each_node_that_it_did_not_wait() {
+        let node = &examples::offline("node3").nodes.into_values().next().unwrap();
+        let stop = CancellationToken::new();
+        let done = v1::NodeCommandResult { node: node.name.to_string(), result: None };
+        assert_eq!(unless_stopped(&stop, node, async { done.clone() }).await, done);
+        stop.cancel();
+        let told = unless_stopped(&stop, node, std::future::pending()).await;
+        let failure = v1::node_command_result::Result::Failure(STOPPING.to_owned());
+        assert_eq!(told, v1::NodeCommandResult { result: Some(failure), ..done });
     }
 
     #[test]

@@ -15,7 +15,7 @@ use muster_proto::{convert::hook_runs::history_filter, v1};
 use tokio::sync::Semaphore;
 use tonic::Status;
 
-use super::hook_runs::blocking;
+use super::{hook_runs::blocking, waiting::turn};
 use crate::{
     master::Master,
     store::{ArchivedJobs, StoreError},
@@ -48,22 +48,28 @@ pub(super) async fn search(
         limit => limit,
     };
     let node = filter.node.clone();
-    let _turn = SEARCHES.acquire().await.map_err(|error| Status::internal(error.to_string()))?;
+    let _turn = turn(&SEARCHES).await?;
     let mut live: Vec<Arc<Job>> = master.view().jobs().into_iter().map(|view| view.job).collect();
     live.reverse();
     let store = master.config.store();
-    let found = blocking(move || {
+    let (found, passed_over) = blocking(move || {
         let mut archive = ArchivedJobs::open(&store).map_err(unreadable)?;
         let bounds = Bounds { rows: limit, jobs: JOBS_MAX, until: Instant::now() + TIME_MAX };
         let jobs = NewestFirst { live: live.into_iter(), next_live: None, next_archived: None };
-        find(jobs, || archive.next_job().map(|job| job.map(Arc::new)), &filter, &bounds).map_err(unreadable)
+        let next = || archive.next_job().map(|job| job.map(Arc::new));
+        let found = find(jobs, next, &filter, &bounds).map_err(unreadable)?;
+        Ok((found, archive.passed_over()))
     })
     .await?;
-    let notes = if found.runs.is_empty() { node.and_then(|node| unknown_node(master, &node)) } else { None };
+    let unknown =
+        if found.runs.is_empty() { node.and_then(|node| unknown_node(master, &node)) } else { None };
+    let damaged = (passed_over > 0).then(|| {
+        format!("{passed_over} records of archived jobs can't be read and are left out; the master's log names them")
+    });
     Ok(v1::ListHookRunsResponse {
         runs: found.runs.into_iter().map(Into::into).collect(),
         stopped: found.stopped,
-        notes: notes.into_iter().collect(),
+        notes: unknown.into_iter().chain(damaged).collect(),
     })
 }
 

@@ -30,6 +30,8 @@ use crate::{
 
 /// A caller hears of a script at least this often.
 const GOING_INTERVAL: Duration = Duration::from_secs(5);
+/// A caller that reads nothing for so long is not told of the end.
+const TELL_LIMIT: Duration = Duration::from_secs(30);
 /// Events on their way to a caller: there are two, and signs of life.
 const EVENTS_MAX: usize = 4;
 /// Numbers of runs that are no job's begin here: no job is ever given so high a one.
@@ -185,8 +187,8 @@ impl Run {
             let class = v1::ScriptClass::from(class).into();
             event(Event::Done(v1::RunAgainDone { script: Some(script.into()), class, meaning }))
         });
-        // Who asked may be gone by now.
-        self.events.send(done).await.unwrap_or_default();
+        // Who asked may be gone by now, or does not read.
+        drop(self.events.send_timeout(done, TELL_LIMIT).await);
     }
 }
 

@@ -8,13 +8,13 @@ use muster_proto::{
     v1::{self, hook_set_service_server::HookSetService, sync_hook_set_event::Event},
 };
 use tokio::{
-    sync::mpsc,
+    sync::{Semaphore, mpsc},
     time::{MissedTickBehavior, interval},
 };
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
-use super::caller;
+use super::{caller, waiting::turn};
 use crate::{
     hookset::{Changes, SyncFailure, Wish, diff, sync},
     master::Master,
@@ -26,6 +26,9 @@ const GOING_INTERVAL: Duration = Duration::from_secs(5);
 const EVENTS_WAITING_MAX: usize = 64;
 /// A caller that reads nothing for so long is not told any more.
 const TELL_LIMIT: Duration = Duration::from_secs(30);
+
+/// Callers at once for whom nodes compare their sets; others wait.
+static DIFFS: Semaphore = Semaphore::const_new(2);
 
 /// The service of the cluster's own hook set.
 pub struct HookSetsGrpc(pub Arc<Master>);
@@ -45,7 +48,8 @@ impl HookSetService for HookSetsGrpc {
         let user = caller::user(&Peer::of(&request)?.clone(), |uuid| master.client_name(uuid));
         let request = request.into_inner();
         let nodes = node_names(&request.nodes)?;
-        let wish = Wish { nodes: (!nodes.is_empty()).then_some(nodes), full: request.full, user };
+        let wish =
+            Wish { nodes: (!nodes.is_empty()).then_some(nodes), full: request.full, only_new: false, user };
         let dir = master.config.hooks_source.clone().ok_or_else(|| Status::from(SyncFailure::NoSource))?;
         let (events, receiver) = mpsc::channel(EVENTS_WAITING_MAX);
         tokio::spawn(async move {
@@ -76,6 +80,7 @@ impl HookSetService for HookSetsGrpc {
         if let Some(unknown) = named.iter().find(|name| !cluster.nodes.contains_key(name)) {
             return Err(Status::not_found(format!("there is no node {unknown}")));
         }
+        let _turn = turn(&DIFFS).await?;
         Ok(Response::new(diff(&self.0, &cluster, &named).await))
     }
 }
@@ -114,13 +119,23 @@ async fn one(master: &Arc<Master>, wish: &Wish, events: &Told) -> Result<v1::Hoo
     tokio::join!(syncing, hand_on).0
 }
 
-/// A sync now, and one after each change; one that fails is told, and the next change begins another.
+/// A sync now, and one after each change; one that fails is told, and the next change begins another, or time where it may
+/// succeed then.
 async fn go_on(master: &Arc<Master>, wish: Wish, dir: std::path::PathBuf, events: &Told) {
     loop {
         let mut changes = Changes::of(dir.clone()).await;
-        match one(master, &wish, events).await {
+        let round = {
+            let (master, wish, events) = (master.clone(), wish.clone(), events.clone());
+            // What was begun goes on to its end when the caller goes away.
+            tokio::spawn(async move { one(&master, &wish, &events).await })
+        };
+        let ended = round.await.unwrap_or_else(|error| Err(SyncFailure::Stopping(error.to_string())));
+        match ended {
             Ok(done) => tell(events, Ok(Event::Done(done))).await,
-            Err(error) => tell(events, Ok(Event::Failed(crate::chain(&error)))).await,
+            Err(error) => {
+                changes.failed(&error);
+                tell(events, Ok(Event::Failed(crate::chain(&error)))).await;
+            }
         }
         let mut signs = interval(GOING_INTERVAL);
         let waiting = changes.wait();

@@ -337,11 +337,12 @@ pub(crate) async fn node_hooks(master: &Master, node: &Node) -> v1::NodeHooks {
     match listed {
         Err(why) => hooks.not_reached = Some(why.to_string()),
         Ok(list) => {
-            let version = master.view().cluster().map(|cluster| cluster.hooks.version).unwrap_or_default();
+            let policy = master.view().cluster().map(|cluster| cluster.hooks.clone()).unwrap_or_default();
+            let version = policy.version;
             let used: Vec<String> = hook_directories(version).collect();
             let unused = list.directories.iter().filter(|d| !used.contains(&d.name));
             hooks.unused = unused.map(|directory| unused_directory(version, &directory.name)).collect();
-            hooks.hooks = Some(list);
+            hooks.hooks = Some(explain::with_limits(list, &policy));
         }
     }
     hooks

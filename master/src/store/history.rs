@@ -24,6 +24,7 @@ pub struct ArchivedJobs {
     page: Vec<Job>,
     /// Keys below this are still to be read.
     below: String,
+    passed_over: u64,
 }
 
 impl ArchivedJobs {
@@ -38,33 +39,52 @@ impl ArchivedJobs {
         let connection = if there { Some(connect(path)?) } else { None };
         // Behind all keys of jobs.
         let below = format!("{}~", keys::JOB);
-        Ok(ArchivedJobs { path: path.to_owned(), connection, page: Vec::new(), below })
+        Ok(ArchivedJobs { path: path.to_owned(), connection, page: Vec::new(), below, passed_over: 0 })
     }
 
-    /// The next one.
+    /// The next one. A record that is not what was written is passed over: it must not hide all that are older.
     ///
     /// # Errors
-    /// When the store can't be read, or what it holds is not what was written.
+    /// When the store can't be read.
     pub fn next_job(&mut self) -> Result<Option<Job>, StoreError> {
-        if self.page.is_empty() {
-            self.read_page()?;
-        }
+        while self.page.is_empty() && self.read_page()? {}
         Ok(self.page.pop())
     }
 
-    fn read_page(&mut self) -> Result<(), StoreError> {
-        let Some(connection) = &self.connection else { return Ok(()) };
+    /// How many records could not be read so far.
+    pub fn passed_over(&self) -> u64 {
+        self.passed_over
+    }
+
+    /// Reads the next records; false where there are none.
+    fn read_page(&mut self) -> Result<bool, StoreError> {
+        let Some(connection) = &self.connection else { return Ok(false) };
         let sql = "SELECT key, value, checksum FROM archive WHERE key >= ?1 AND key < ?2 ORDER BY key DESC LIMIT ?3";
         let mut records = Vec::new();
         let parameters = params![keys::JOB, self.below, PAGE];
-        tables::each(connection, &self.path, sql, parameters, |key, value, _| records.push((key, value)))?;
-        if let Some((last, _)) = records.last() {
-            self.below = last.clone();
+        tables::each_row(connection, &self.path, sql, parameters, |read| {
+            records.push(match read {
+                Ok((key, value, _)) => (key, Some(value)),
+                Err(key) => (key, None),
+            });
+            Ok(())
+        })?;
+        let Some((last, _)) = records.last() else { return Ok(false) };
+        if *last >= self.below {
+            // A key that is no text: what follows it would be read for ever.
+            return Err(StoreError::DamagedRecord { path: self.path.clone(), key: last.clone() });
         }
+        self.below = last.clone();
         for (key, value) in records.iter().rev() {
-            self.page.push(decode(key, value)?);
+            match value.as_ref().and_then(|value| decode(key, value).ok()) {
+                Some(job) => self.page.push(job),
+                None => {
+                    self.passed_over += 1;
+                    tracing::warn!(key, "an archived job can't be read and is left out of a search");
+                }
+            }
         }
-        Ok(())
+        Ok(true)
     }
 }
 
@@ -132,5 +152,22 @@ mod tests {
         store.commit(&Batch::archiving(records(22..=30))).unwrap();
         assert_eq!(rest(&mut jobs), (1..=20).rev().collect::<Vec<_>>());
         assert_eq!(rest(&mut ArchivedJobs::open(&path).unwrap()).len(), 30);
+    }
+
+    #[test]
+    fn records_that_can_not_be_read_do_not_hide_what_is_older() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("cluster.db");
+        let mut store = SqliteStore::create(&path, &BTreeMap::new()).unwrap();
+        let records = (1..=20).map(|id| (keys::job(id), encode(&job(id)))).collect();
+        store.commit(&Batch::archiving(records)).unwrap();
+        let other = (21..=30).map(|id| (keys::job(id), "{\"of\":\"another version\"}".to_owned())).collect();
+        store.commit(&Batch::archiving(other)).unwrap();
+        drop(store);
+        let damage = "UPDATE archive SET value = value || ' ' WHERE key = ?1";
+        assert_eq!(Connection::open(&path).unwrap().execute(damage, [keys::job(7)]).unwrap(), 1);
+        let mut jobs = ArchivedJobs::open(&path).unwrap();
+        assert_eq!(rest(&mut jobs), (1..=20).rev().filter(|id| *id != 7).collect::<Vec<_>>());
+        assert_eq!(jobs.passed_over(), 11);
     }
 }

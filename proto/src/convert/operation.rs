@@ -154,6 +154,7 @@ pub fn operation_from_wire(wire: v1::Operation, local: &NodeName) -> Result<Op, 
         Wire::InstanceShutdown(w) => Op::InstanceShutdown(InstanceShutdown {
             instance: fields::instance("instance", &w.instance)?,
             timeout_s: w.timeout_s,
+            fenced: w.fenced,
         }),
         Wire::InstanceModify(w) => Op::InstanceModify(instance::instance_modify(&w)?),
         Wire::InstanceFailover(w) => Op::InstanceFailover(InstanceFailover {
@@ -216,7 +217,10 @@ pub fn operation_from_wire(wire: v1::Operation, local: &NodeName) -> Result<Op, 
         Wire::MirrorsSettle(w) => {
             Op::MirrorsSettle(MirrorsSettle { instance: fields::instance("instance", &w.instance)? })
         }
-        Wire::NodeMigrate(w) => Op::NodeMigrate(NodeMigrate { name: fields::node("name", &w.name)? }),
+        Wire::NodeMigrate(w) => Op::NodeMigrate(NodeMigrate {
+            name: fields::node("name", &w.name)?,
+            ignore_unmovable: w.ignore_unmovable,
+        }),
         Wire::NodeEvacuate(w) => Op::NodeEvacuate(place::node_evacuate(&w)?),
         Wire::InstanceMove(w) => Op::InstanceMove(place::instance_move(&w)?),
         Wire::DisksRecreate(w) => Op::DisksRecreate(place::disks_recreate(&w)?),
@@ -407,6 +411,7 @@ fn operation_to_wire(op: Op) -> v1::operation::Operation {
         Op::InstanceShutdown(op) => Wire::InstanceShutdown(v1::InstanceShutdown {
             instance: op.instance.into(),
             timeout_s: op.timeout_s,
+            fenced: op.fenced,
         }),
         Op::InstanceModify(op) => Wire::InstanceModify(op.into()),
         Op::InstanceFailover(op) => Wire::InstanceFailover(v1::InstanceFailover {
@@ -470,7 +475,9 @@ fn operation_to_wire(op: Op) -> v1::operation::Operation {
         }
         Op::MirrorsSettle(op) => Wire::MirrorsSettle(v1::MirrorsSettle { instance: op.instance.into() }),
         Op::MirrorsSync(op) => Wire::MirrorsSync(v1::MirrorsSync { instance: op.instance.into() }),
-        Op::NodeMigrate(op) => Wire::NodeMigrate(v1::NodeMigrate { name: op.name.into() }),
+        Op::NodeMigrate(op) => {
+            Wire::NodeMigrate(v1::NodeMigrate { name: op.name.into(), ignore_unmovable: op.ignore_unmovable })
+        }
         Op::NodeEvacuate(op) => Wire::NodeEvacuate(op.into()),
         Op::InstanceMove(op) => Wire::InstanceMove(op.into()),
         Op::DisksRecreate(op) => Wire::DisksRecreate(op.into()),

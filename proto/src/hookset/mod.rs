@@ -12,6 +12,7 @@ use std::{
     io::{self, Read},
     os::unix::fs::DirBuilderExt,
     path::{Path, PathBuf},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use muster_core::hooks::{Digest, HookSet, SET_BYTES_MAX};
@@ -46,6 +47,16 @@ pub enum HookStoreError {
         what: &'static str,
         /// Its name.
         digest: Digest,
+    },
+    /// A content is longer or shorter than its list says.
+    #[error("the file {digest} has {found} bytes, and {listed} in the list")]
+    Size {
+        /// Its name.
+        digest: Digest,
+        /// Bytes by the list.
+        listed: u64,
+        /// Bytes that it has.
+        found: u64,
     },
     /// Another content came than was said.
     #[error("the file {wanted} came with another content, {found}")]
@@ -93,17 +104,23 @@ pub fn sync_all_below(path: &Path) -> Result<(), HookStoreError> {
 #[derive(Debug, Clone)]
 pub struct HookStore {
     dir: PathBuf,
+    /// Held while a file is written: two that wrote the same content would use the same temporary name.
+    writing: Arc<Mutex<()>>,
 }
 
 impl HookStore {
     /// The store below a directory, which is made at the first use.
     pub fn new(dir: PathBuf) -> Self {
-        HookStore { dir }
+        HookStore { dir, writing: Arc::default() }
     }
 
     /// The directory.
     pub fn dir(&self) -> &Path {
         &self.dir
+    }
+
+    fn writing(&self) -> MutexGuard<'_, ()> {
+        self.writing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn files(&self) -> PathBuf {
@@ -132,6 +149,7 @@ impl HookStore {
             return Ok(());
         }
         make_private_dir(&self.files())?;
+        let _alone = self.writing();
         Ok(write_whole(&self.file_path(wanted), bytes, MODE_PRIVATE)?)
     }
 
@@ -179,6 +197,7 @@ impl HookStore {
         make_private_dir(&self.lists())?;
         let digest = set_digest(set);
         let text = serde_json::to_vec(set).expect("a list of paths and numbers has a JSON form");
+        let _alone = self.writing();
         write_whole(&self.lists().join(digest.to_string()), &text, MODE_PRIVATE)?;
         Ok(digest)
     }
@@ -219,6 +238,7 @@ impl HookStore {
                 Err(error) => return Err(error),
             }
         }
+        let _alone = self.writing();
         remove_others(&self.lists(), lists)?;
         remove_others(&self.files(), &contents)
     }
@@ -307,5 +327,24 @@ mod tests {
         assert!(store.lacking(&new).is_empty());
         assert_eq!(store.lacking(&old), [digest_of(b"b")]);
         assert!(store.list(&lists[0]).is_err());
+    }
+
+    #[test]
+    fn two_that_write_the_same_do_not_disturb_each_other() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = HookStore::new(folder.path().to_owned());
+        let set = set(&[("lib/a", b"same")]);
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                let (store, set) = (store.clone(), &set);
+                scope.spawn(move || {
+                    for _ in 0..20 {
+                        store.insert_list(set).unwrap();
+                        store.put(&digest_of(b"same"), b"same").unwrap();
+                    }
+                });
+            }
+        });
+        assert!(store.list(&set_digest(&set)).is_ok() && store.lacking(&set).is_empty());
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::files::{read, sources};
 
 /// Files beside the operations that are none.
-const HELPERS: [&str; 14] = [
+const HELPERS: [&str; 15] = [
     "mod",
     "common",
     "plan",
@@ -14,6 +14,7 @@ const HELPERS: [&str; 14] = [
     "parts",
     "mirroring",
     "examples",
+    "fencing",
     "groups",
     "networks",
     "hook_limits",

@@ -13,6 +13,7 @@ use muster_core::{
         InstanceRename, InstanceShutdown, InstanceStart, IpChange, MirrorAdd, MirrorRemove, NodeAdd,
         NodeEvacuate, NodeModify, NodeRemove, Op, PendingNode, RebootKind,
     },
+    tags::Tags,
 };
 
 use super::{process::node_id, world::Simulation};
@@ -57,7 +58,7 @@ impl Simulation {
         let random = &mut self.context.random;
         match draw {
             41..48 => Op::InstanceStart(InstanceStart { instance, force: random.permille(100) }),
-            48..54 => Op::InstanceShutdown(InstanceShutdown { instance, timeout_s: None }),
+            48..54 => Op::InstanceShutdown(InstanceShutdown { instance, timeout_s: None, fenced: false }),
             54..57 => {
                 let kind = *random.pick(&[RebootKind::Soft, RebootKind::Hard, RebootKind::Full]);
                 Op::InstanceReboot(InstanceReboot { instance, kind })
@@ -156,6 +157,7 @@ impl Simulation {
             os: Some(os(random.pick::<&str>(&["none", "debian"]))),
             no_start: random.permille(300),
             no_wait_for_sync: false,
+            tags: Tags::default(),
             source,
         }
     }
@@ -217,6 +219,7 @@ impl Simulation {
             new_secondary: None,
             ignore_consistency: random.permille(700),
             fenced: false,
+            ignore_unmovable: random.permille(500),
         }
     }
 

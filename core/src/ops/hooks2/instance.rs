@@ -76,18 +76,22 @@ fn disks_env(instance: &Instance) -> Env {
     instance.disks.iter().enumerate().fold(env, disk_env)
 }
 
-/// An instance has one network card, or none where guests of the cluster have none. What its network says on the
-/// primary's group goes before what the cluster says.
+/// An instance has one network card, or none where guests of the cluster have none. Where guests have bridges, what its
+/// network says on the primary's group goes before what the cluster says; the bridge is always the one that the card is on,
+/// which of a routed network is the cluster's.
 fn nics_env(cluster: &Cluster, instance: &Instance) -> Env {
-    let (mode, link) = match (&cluster.hypervisor.nic, cluster.connection_of(instance)) {
+    let (mode, link, bridge) = match (&cluster.hypervisor.nic, cluster.connection_of(instance)) {
         (NicMode::None, _) => return Env::new().set("INSTANCE_NIC_COUNT", "0"),
-        (NicMode::User | NicMode::Bridge(_), Some(connection)) => {
-            (connection.mode.as_str(), connection.link.as_str())
+        (NicMode::User, _) => ("user", "", ""),
+        (NicMode::Bridge(bridge), None) => (LinkMode::Bridged.as_str(), bridge.as_str(), bridge.as_str()),
+        (NicMode::Bridge(bridge), Some(connection)) => {
+            let (mode, link) = (connection.mode.as_str(), connection.link.as_str());
+            match connection.mode {
+                LinkMode::Bridged => (mode, link, link),
+                LinkMode::Routed => (mode, link, bridge.as_str()),
+            }
         }
-        (NicMode::User, None) => ("user", ""),
-        (NicMode::Bridge(bridge), None) => (LinkMode::Bridged.as_str(), bridge.as_str()),
     };
-    let bridge = if mode == LinkMode::Bridged.as_str() { link } else { "" };
     Env::new()
         .set("INSTANCE_NIC_COUNT", "1")
         .set("INSTANCE_NIC0_IP", instance.ip.map(|ip| ip.to_string()).unwrap_or_default())
@@ -126,4 +130,31 @@ fn parameters_env(cluster: &Cluster, instance: &Instance) -> Env {
         .set("INSTANCE_BE_minmem", memory.as_str())
         .set("INSTANCE_BE_spindle_use", "1")
         .set("INSTANCE_BE_vcpus", instance.vcpus.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ops::{common, examples};
+
+    #[test]
+    fn a_card_is_told_to_be_where_the_guest_has_it() {
+        let mut cluster = examples::networked();
+        let web = cluster.instances[&examples::instance_name("web1")].clone();
+        let told = |cluster: &Cluster| {
+            let env = env(cluster, &web);
+            ["MODE", "LINK", "BRIDGE"]
+                .map(|what| env.get(&format!("INSTANCE_NIC0_{what}")).unwrap().to_owned())
+        };
+        let guests = |cluster: &Cluster| common::guest(cluster, &web).hypervisor.nic;
+        assert_eq!(told(&cluster), ["bridged", "br1", "br1"]);
+        assert_eq!(guests(&cluster), NicMode::Bridge("br1".to_owned()));
+        let lan = cluster.networks.get_mut(&web.network.unwrap()).unwrap();
+        lan.groups.values_mut().for_each(|connection| connection.mode = LinkMode::Routed);
+        assert_eq!(told(&cluster), ["routed", "br1", "br0"], "the cluster's bridge is the card's");
+        assert_eq!(guests(&cluster), NicMode::Bridge("br0".to_owned()));
+        cluster.hypervisor.nic = NicMode::User;
+        assert_eq!(told(&cluster), ["user", "", ""]);
+        assert_eq!(guests(&cluster), NicMode::User);
+    }
 }

@@ -71,7 +71,7 @@ async fn used(daemon: &Daemon) -> Option<String> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_set_is_brought_once_and_its_own_guard_speaks_of_the_next() {
-    let daemon = Daemon::start().await;
+    let mut daemon = Daemon::start().await;
     daemon.make_member(&new_ca()).await;
     let first = set(&[("a-pre.d/10-x", GOOD), ("b-pre.d/10-x", GOOD), ("hooks-sync-pre.d/10-no", NO)]);
     let (last, wanted) = sync(&daemon, 2, &first, &[GOOD, NO]).await.unwrap();
@@ -94,6 +94,24 @@ async fn a_set_is_brought_once_and_its_own_guard_speaks_of_the_next() {
     let request = v1::CheckHookSetRequest { context: context(2, 1) };
     let checked = daemon.hooks_client().await.check_hook_set(request).await.unwrap().into_inner();
     assert_eq!(checked.changed, Vec::<String>::new());
+
+    // Nothing is left of what was refused but the list and the files of the last one, which need not travel again.
+    let kept = |daemon: &Daemon| {
+        ["sets", "lists", "files"]
+            .map(|name| std::fs::read_dir(daemon.path("state/node/hooks").join(name)).unwrap().count())
+    };
+    assert_eq!(kept(&daemon), [1, 2, 3]);
+    let (last, wanted) = sync(&daemon, 2, &set(&[("node-add-pre.d/10-x", crlf)]), &[]).await.unwrap();
+    assert!(matches!(last, Event::Refused(_)) && wanted == 0, "{last:?}");
+    assert_eq!(kept(&daemon), [1, 2, 3]);
+    daemon.restart().await;
+    assert_eq!(kept(&daemon), [1, 1, 2]);
+    assert_eq!(used(&daemon).await, Some(set_digest(&first).to_string()));
+    // A file that is not as long as the list says makes no set.
+    let entry = SetEntry::File { digest: digest_of(GOOD), mode: 0o755, size: 1 };
+    let wrong = HookSet::try_from(vec![("a-pre.d/10-x".to_owned(), entry)]).unwrap();
+    let status = sync(&daemon, 2, &wrong, &[]).await.unwrap_err();
+    assert_eq!((status.code(), kept(&daemon)[0]), (Code::InvalidArgument, 1), "{status}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

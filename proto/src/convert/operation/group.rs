@@ -136,7 +136,7 @@ pub(super) fn network_connect(wire: v1::NetworkConnect) -> Result<NetworkConnect
     })
 }
 
-fn words(wire: &[String]) -> Result<Tags, WireError> {
+pub(super) fn words(wire: &[String]) -> Result<Tags, WireError> {
     bounded("tags", wire.len(), TAGS_MAX)?;
     let tag = |text: &String| Tag::parse(text).map_err(|source| WireError::Tag { field: "tags", source });
     wire.iter().map(tag).collect()

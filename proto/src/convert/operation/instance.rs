@@ -7,7 +7,7 @@ use muster_core::{
 
 use super::{
     super::{WireError, fields},
-    optional_ip, v1,
+    group, optional_ip, v1,
 };
 
 pub(super) fn instance_add(wire: v1::InstanceAdd) -> Result<InstanceAdd, WireError> {
@@ -35,6 +35,7 @@ pub(super) fn instance_add(wire: v1::InstanceAdd) -> Result<InstanceAdd, WireErr
         os: os.map(|os| fields::os("os", os)).transpose()?,
         no_start: wire.no_start,
         no_wait_for_sync: wire.no_wait_for_sync,
+        tags: group::words(&wire.tags)?,
         source: wire.source.map(import_source).transpose()?,
     })
 }
@@ -85,6 +86,7 @@ impl From<InstanceAdd> for v1::InstanceAdd {
             os: op.os.map(Into::into).unwrap_or_default(),
             no_start: op.no_start,
             no_wait_for_sync: op.no_wait_for_sync,
+            tags: op.tags.to_texts(),
             source: op
                 .source
                 .map(|source| v1::ImportSource { node: source.node.into(), export: source.export }),

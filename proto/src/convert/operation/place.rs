@@ -27,6 +27,7 @@ pub(super) fn node_evacuate(wire: &v1::NodeEvacuate) -> Result<NodeEvacuate, Wir
         new_secondary: new_secondary.map(|name| fields::node("new_secondary", name)).transpose()?,
         ignore_consistency: wire.ignore_consistency,
         fenced: wire.fenced,
+        ignore_unmovable: wire.ignore_unmovable,
     })
 }
 
@@ -38,6 +39,7 @@ impl From<NodeEvacuate> for v1::NodeEvacuate {
             new_secondary: op.new_secondary.map(Into::into),
             ignore_consistency: op.ignore_consistency,
             fenced: op.fenced,
+            ignore_unmovable: op.ignore_unmovable,
         }
     }
 }
