@@ -11,7 +11,7 @@ use crate::{
     hooks::Env,
     model::Cluster,
     names::NodeName,
-    ops::{FRESH_UUIDS, Fresh, Given, JobFacts, Op, PendingNode, Prepared, Refusal, job_env},
+    ops::{FRESH_UUIDS, Fresh, Given, JobFacts, Op, PendingNode, Prepared, Refusal, Repair, job_env},
 };
 
 /// Stands for `JOB_ID`.
@@ -36,6 +36,8 @@ pub struct Question<'a> {
     pub local: &'a NodeName,
     /// Undos of ended jobs that could not be carried out.
     pub undone: &'a [Call],
+    /// What the job that a repair names has left undone.
+    pub repair: Option<&'a Repair>,
     /// Who asks.
     pub user: &'a str,
     /// Why.
@@ -106,7 +108,7 @@ fn prepare(question: Question<'_>, drawing: u8) -> Result<Prepared, Refusal> {
         pending: question.pending.cloned(),
         new_cluster: question.new_cluster.cloned().map(Box::new),
         now_ms: question.now_ms.saturating_add(u64::from(drawing)),
-        repair: None,
+        repair: question.repair.cloned(),
         node_facts: question.node_facts.cloned(),
     };
     let given = Given { cluster, fresh: &fresh, local: question.local, undone: question.undone };
@@ -139,6 +141,7 @@ mod tests {
             node_facts: fresh.node_facts.as_ref(),
             local,
             undone: &[],
+            repair: fresh.repair.as_ref(),
             user: "root",
             reason: "because",
             dry_run: false,

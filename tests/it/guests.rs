@@ -212,7 +212,7 @@ pub(crate) fn in_sync(cluster: &Cluster, instance: &str) {
     let so = wait_until(BOOT_LIMIT, || {
         last = cluster.ok(&format!("instance info {instance}")).stdout;
         let copies: Vec<&str> = last.lines().filter(|line| line.contains("mirror component")).collect();
-        !copies.is_empty() && copies.iter().all(|line| line.contains("consistent (in sync)"))
+        !copies.is_empty() && copies.iter().all(|line| line.contains(" consistent (in sync)"))
     });
     assert!(so, "{instance} is not in sync: {last}");
 }

@@ -128,10 +128,8 @@ fn dumps(version: HooksVersion, lines: &[&str]) -> Vec<Dump> {
 fn table_of(document: &Document, version: HooksVersion, dump: &Dump) -> Table {
     let op_id = &dump.env["GANETI_OP_ID"];
     let has_failed = dump.env.get("GANETI_POST_STATUS").is_some_and(|status| status != "success");
-    let phase = match phase_of(&dump.directory) {
-        Phase::Post if dump.directory == "global-post.d" && has_failed => Phase::Failed,
-        phase => phase,
-    };
+    let tells_of_failure = dump.directory == "global-post.d" && has_failed;
+    let phase = if tells_of_failure { Phase::Failed } else { phase_of(&dump.directory) };
     let mut table = document.variables(version, op_id, phase).unwrap_or_else(|| document.common.clone());
     if dump.directory == "global-post.d" {
         for name in document.after.keys() {

@@ -41,6 +41,11 @@ fn too_late(limit: Duration) -> Status {
 
 /// Runs a command on nodes. The answers come as nodes give them, and are shown in the order of names.
 pub(super) async fn command(master: &Master, flags: CommandFlags) -> Result<(), Failure> {
+    if let Some(option) = flags.argv.first().filter(|word| word.starts_with('-')) {
+        let text =
+            format!("{option} is no option of this command (see --help), and no program's absolute path");
+        return Err(Failure::Usage(text));
+    }
     let limit = flags.timeout + BEYOND_LIMIT;
     let timeout_ms = u64::try_from(flags.timeout.as_millis()).unwrap_or(u64::MAX);
     let request = RunCommandRequest { nodes: flags.nodes, argv: flags.argv, timeout_ms: Some(timeout_ms) };

@@ -39,7 +39,11 @@ pub(crate) const FIELDS: &[Field<Row>] = &[
     field("timeout", "Timeout", |row: &Row| allow_deny(row.1.timeout())),
     field("warn_limit", "WarnLimit", |row: &Row| limit(row.1.warn_ms)),
     field("kill_limit", "KillLimit", |row: &Row| limit(row.1.kill_ms)),
-    field("phase_budget", "PhaseBudget", |row: &Row| limit(row.1.budget_ms)),
+    field("phase_budget", "PhaseBudget", |row: &Row| match row.1.budget_ms {
+        // None, whatever the cluster has.
+        Some(0) => Value::text("none"),
+        ms => limit(ms),
+    }),
 ];
 
 fn allow_deny(value: AllowDeny) -> Value {

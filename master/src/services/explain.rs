@@ -9,7 +9,7 @@ use muster_core::{
     hooks::{Env, HookPolicy, OwnLimits, Phase, SCRIPT_PATH, VARIABLE_PREFIX},
     model::Cluster,
     names::NodeName,
-    ops::{AFTER_VARIABLES, GLOBAL_PREFIX, Op, Refusal},
+    ops::{AFTER_VARIABLES, GLOBAL_PREFIX, Op, Refusal, Repair},
 };
 use muster_proto::{
     convert::{
@@ -60,6 +60,7 @@ pub(super) async fn explain(
     let pending = if let Op::NodeAdd(add) = &op { master.pending_node(&add.name) } else { None };
     let node_facts = facts_for(master, &op);
     let undone = undone(master);
+    let repair = repair(master, &op);
     let question = Question {
         op: &op,
         cluster: committed.as_deref(),
@@ -68,6 +69,7 @@ pub(super) async fn explain(
         node_facts: node_facts.as_ref(),
         local: &local,
         undone: &undone,
+        repair: repair.as_ref(),
         user: &caller::user(peer, |uuid| master.client_name(uuid)),
         reason: &reason,
         dry_run,
@@ -109,6 +111,15 @@ fn undone(master: &Master) -> Vec<Call> {
     let jobs = master.view().jobs();
     let failed = jobs.iter().flat_map(|view| &view.job.failed_undos);
     failed.filter(|undo| !undo.made_good).map(|undo| undo.call.clone()).collect()
+}
+
+/// What the job that a repair names has left undone.
+fn repair(master: &Master, op: &Op) -> Option<Repair> {
+    let Op::JobRepair(repair) = op else { return None };
+    let job = master.view().job(repair.job)?.job;
+    let calls = job.failed_undos.iter().filter(|undo| !undo.made_good).map(|undo| undo.call.clone());
+    let gave_up = job.blocked_call().is_some();
+    Some(Repair { locks: job.submission.locks(), calls: calls.collect(), gave_up })
 }
 
 /// What each node of both sets says of its hooks, and the master's own, which has the global ones.
