@@ -5,9 +5,10 @@ use std::{error::Error, ffi::OsString, future::Future, net::SocketAddr, path::Pa
 use muster_proto::{
     transport::{CONNECT_LIMIT, ClientTls, Expect, TlsState, connect_tls, connect_unix},
     v1::{
-        backup_service_client::BackupServiceClient, job_service_client::JobServiceClient,
-        operation_service_client::OperationServiceClient, query_service_client::QueryServiceClient,
-        token_service_client::TokenServiceClient,
+        backup_service_client::BackupServiceClient, command_service_client::CommandServiceClient,
+        hook_runs_service_client::HookRunsServiceClient, hook_set_service_client::HookSetServiceClient,
+        job_service_client::JobServiceClient, operation_service_client::OperationServiceClient,
+        query_service_client::QueryServiceClient, token_service_client::TokenServiceClient,
     },
 };
 use tokio::time::timeout;
@@ -117,6 +118,21 @@ impl Master {
     /// Asks about the cluster.
     pub(crate) fn queries(&self) -> QueryServiceClient<Channel> {
         QueryServiceClient::new(self.channel.clone()).max_decoding_message_size(ANSWER_BYTES_MAX)
+    }
+
+    /// Runs commands on nodes and copies files to them.
+    pub(crate) fn commands(&self) -> CommandServiceClient<Channel> {
+        CommandServiceClient::new(self.channel.clone()).max_decoding_message_size(ANSWER_BYTES_MAX)
+    }
+
+    /// Asks what hook scripts did, and has one run again.
+    pub(crate) fn hook_runs(&self) -> HookRunsServiceClient<Channel> {
+        HookRunsServiceClient::new(self.channel.clone()).max_decoding_message_size(ANSWER_BYTES_MAX)
+    }
+
+    /// Brings the cluster's own hook set to the nodes.
+    pub(crate) fn hook_sets(&self) -> HookSetServiceClient<Channel> {
+        HookSetServiceClient::new(self.channel.clone()).max_decoding_message_size(ANSWER_BYTES_MAX)
     }
 
     /// Copies the store.

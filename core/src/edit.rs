@@ -6,11 +6,15 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::{
+    allowed::Allowed,
     calls::{Cleanup, MirrorStatus, Output},
+    groups::Group,
     hooks::HookPolicy,
     hypervisor::HypervisorParams,
     model::{CleanupId, Client, Cluster, CopyState, DiskName, Export, Instance, Node},
-    names::{ClientName, InstanceName, NodeName},
+    names::{ClientName, ClusterName, InstanceName, NodeName},
+    networks::Network,
+    tags::{Tagged, Tags},
 };
 
 /// One change of the configuration.
@@ -35,6 +39,16 @@ pub enum Edit {
         hypervisor: HypervisorParams,
         /// The site's command that makes sure that a node is off.
         fence_command: Option<String>,
+    },
+    /// Other commands and files are allowed on nodes.
+    AllowedSet {
+        /// All that is allowed.
+        allowed: Allowed,
+    },
+    /// The cluster has another name.
+    ClusterNameSet {
+        /// The new name.
+        name: ClusterName,
     },
     /// Another node has the office.
     MasterSet {
@@ -106,6 +120,47 @@ pub enum Edit {
         /// Its name.
         client: ClientName,
     },
+    /// A group of nodes is new or changed; all its fields.
+    GroupPut {
+        /// The group.
+        group: Group,
+    },
+    /// A group's record is written as it is: in a store older than groups the first one stands in none.
+    GroupRecord {
+        /// Names it.
+        group: Uuid,
+    },
+    /// A group of nodes is gone.
+    GroupRemove {
+        /// Names it.
+        group: Uuid,
+    },
+    /// A node is in another group.
+    NodeGroupSet {
+        /// The node.
+        node: NodeName,
+        /// Its new group.
+        group: Uuid,
+    },
+    /// A network is new or changed; all its fields.
+    NetworkPut {
+        /// The network.
+        network: Box<Network>,
+    },
+    /// A network is gone.
+    NetworkRemove {
+        /// Names it.
+        network: Uuid,
+    },
+    /// Something has other tags.
+    TagsChange {
+        /// What.
+        object: Tagged,
+        /// New ones.
+        add: Tags,
+        /// Ones that it has no more.
+        remove: Tags,
+    },
     /// Something is to be destroyed, or a try of it failed.
     CleanupPut {
         /// Names it.
@@ -135,6 +190,12 @@ pub enum Touched {
     Client(ClientName),
     /// A cleanup's record.
     Cleanup(CleanupId),
+    /// A group's record.
+    Group(Uuid),
+    /// A network's record.
+    Network(Uuid),
+    /// The record of the cluster's tags.
+    ClusterTags,
     /// Everything: the cluster came to be.
     All,
     /// The cluster is gone.
@@ -151,6 +212,9 @@ impl Touched {
             | Touched::Export(_)
             | Touched::Client(_)
             | Touched::Cleanup(_)
+            | Touched::Group(_)
+            | Touched::Network(_)
+            | Touched::ClusterTags
             | Touched::All
             | Touched::Nothing => None,
         }
@@ -184,6 +248,8 @@ impl Edit {
             Edit::ClusterDestroy
             | Edit::HooksSet { .. }
             | Edit::HypervisorSet { .. }
+            | Edit::ClusterNameSet { .. }
+            | Edit::AllowedSet { .. }
             | Edit::MasterSet { .. }
             | Edit::NodeRemove { .. }
             | Edit::InstancePut { .. }
@@ -191,6 +257,13 @@ impl Edit {
             | Edit::CopySet { .. }
             | Edit::ExportRemove { .. }
             | Edit::ClientRemove { .. }
+            | Edit::GroupPut { .. }
+            | Edit::GroupRecord { .. }
+            | Edit::GroupRemove { .. }
+            | Edit::NodeGroupSet { .. }
+            | Edit::NetworkPut { .. }
+            | Edit::NetworkRemove { .. }
+            | Edit::TagsChange { .. }
             | Edit::CleanupPut { .. }
             | Edit::CleanupRemove { .. } => {}
         }
@@ -201,7 +274,11 @@ impl Edit {
         match self {
             Edit::ClusterCreate { .. } => Touched::All,
             Edit::ClusterDestroy => Touched::Nothing,
-            Edit::HooksSet { .. } | Edit::HypervisorSet { .. } | Edit::MasterSet { .. } => Touched::Globals,
+            Edit::ClusterNameSet { .. }
+            | Edit::HooksSet { .. }
+            | Edit::HypervisorSet { .. }
+            | Edit::AllowedSet { .. }
+            | Edit::MasterSet { .. } => Touched::Globals,
             Edit::NodePut { node } => Touched::Node(node.name.clone()),
             Edit::NodePin { node, .. } | Edit::NodeRemove { node } => Touched::Node(node.clone()),
             Edit::InstancePut { instance } => Touched::Instance(instance.name.clone()),
@@ -212,14 +289,31 @@ impl Edit {
             Edit::ExportRemove { export } => Touched::Export(*export),
             Edit::ClientPut { client } => Touched::Client(client.name.clone()),
             Edit::ClientRemove { client } => Touched::Client(client.clone()),
+            Edit::GroupPut { group } => Touched::Group(group.uuid),
+            Edit::GroupRecord { group } | Edit::GroupRemove { group } => Touched::Group(*group),
+            Edit::NodeGroupSet { node, .. } => Touched::Node(node.clone()),
+            Edit::NetworkPut { network } => Touched::Network(network.uuid),
+            Edit::NetworkRemove { network } => Touched::Network(*network),
+            Edit::TagsChange { object, .. } => match object {
+                Tagged::Cluster => Touched::ClusterTags,
+                Tagged::Node(node) => Touched::Node(node.clone()),
+                Tagged::Instance(instance) => Touched::Instance(instance.clone()),
+                Tagged::Group(group) => Touched::Group(*group),
+                Tagged::Network(network) => Touched::Network(*network),
+            },
             Edit::CleanupPut { id, .. } | Edit::CleanupRemove { id } => Touched::Cleanup(*id),
         }
+    }
+
+    /// Whether it notes no more than what is still to be destroyed, which is tried again and again.
+    pub fn is_bookkeeping(&self) -> bool {
+        matches!(self, Edit::CleanupPut { .. } | Edit::CleanupRemove { .. })
     }
 
     /// Applies the edit. The serial is the commit's business.
     pub fn apply(self, slot: &mut Option<Cluster>) {
         if let Edit::ClusterCreate { cluster } = self {
-            *slot = Some(*cluster);
+            *slot = Some(cluster.with_first_group());
             return;
         }
         let cluster = slot.as_mut().expect("only a cluster's creation is committed without one");
@@ -231,8 +325,13 @@ impl Edit {
                 cluster.hypervisor = hypervisor;
                 cluster.fence_command = fence_command;
             }
+            Edit::AllowedSet { allowed } => cluster.allowed = allowed,
+            Edit::ClusterNameSet { name } => cluster.name = name,
             Edit::MasterSet { node } => cluster.master = node,
-            Edit::NodePut { node } => drop(cluster.nodes.insert(node.name.clone(), node)),
+            Edit::NodePut { mut node } => {
+                node.settle_group(cluster.uuid);
+                cluster.nodes.insert(node.name.clone(), node);
+            }
             Edit::NodePin { node, fingerprint } => {
                 if let (Some(node), Some(fingerprint)) = (cluster.nodes.get_mut(&node), fingerprint) {
                     node.fingerprints = vec![fingerprint];
@@ -262,6 +361,21 @@ impl Edit {
             Edit::ExportRemove { export } => drop(cluster.exports.remove(&export)),
             Edit::ClientPut { client } => drop(cluster.clients.insert(client.name.clone(), client)),
             Edit::ClientRemove { client } => drop(cluster.clients.remove(&client)),
+            Edit::GroupPut { group } => drop(cluster.groups.insert(group.uuid, group)),
+            Edit::GroupRecord { .. } => {}
+            Edit::GroupRemove { group } => drop(cluster.groups.remove(&group)),
+            Edit::NodeGroupSet { node, group } => {
+                if let Some(node) = cluster.nodes.get_mut(&node) {
+                    node.group = group;
+                }
+            }
+            Edit::NetworkPut { network } => drop(cluster.networks.insert(network.uuid, *network)),
+            Edit::NetworkRemove { network } => drop(cluster.networks.remove(&network)),
+            Edit::TagsChange { object, add, remove } => {
+                if let Some(tags) = cluster.tags_mut(&object) {
+                    tags.change(&add, &remove);
+                }
+            }
             Edit::CleanupPut { id, cleanup } => drop(cluster.cleanups.insert(id, cleanup)),
             Edit::CleanupRemove { id } => drop(cluster.cleanups.remove(&id)),
         }

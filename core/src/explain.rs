@@ -7,9 +7,11 @@ use uuid::Uuid;
 
 use crate::{
     calls::Call,
+    facts::NodeFacts,
+    hooks::Env,
     model::Cluster,
     names::NodeName,
-    ops::{FRESH_UUIDS, Fresh, Given, JobFacts, Op, PendingNode, Prepared, Refusal},
+    ops::{FRESH_UUIDS, Fresh, Given, JobFacts, Op, PendingNode, Prepared, Refusal, Repair, job_env},
 };
 
 /// Stands for `JOB_ID`.
@@ -28,10 +30,14 @@ pub struct Question<'a> {
     pub new_cluster: Option<&'a Cluster>,
     /// The host that a node add names, where it is pending.
     pub pending: Option<&'a PendingNode>,
+    /// What the node that the operation is about says of its host.
+    pub node_facts: Option<&'a NodeFacts>,
     /// The node whose master daemon would execute the job.
     pub local: &'a NodeName,
     /// Undos of ended jobs that could not be carried out.
     pub undone: &'a [Call],
+    /// What the job that a repair names has left undone.
+    pub repair: Option<&'a Repair>,
     /// Who asks.
     pub user: &'a str,
     /// Why.
@@ -76,11 +82,16 @@ pub fn cluster_for<'a>(
 pub fn explain(question: Question<'_>) -> Result<Explained, Refusal> {
     let mut prepared = prepare(question, 0)?;
     let other = prepare(question, 1)?;
-    let drawn = prepared.env.iter().filter(|(name, value)| other.env.get(name) != Some(value));
-    let placeholders: BTreeSet<String> = drawn.map(|(name, _)| name.to_owned()).collect();
-    for name in &placeholders {
-        let text = if name == "JOB_ID" { JOB_ID_PLACEHOLDER } else { DRAWN_PLACEHOLDER };
-        prepared.env = prepared.env.set(name, text);
+    let mut placeholders = BTreeSet::new();
+    let envs = [(&mut prepared.env, &other.env), (&mut prepared.env_post, &other.env_post)];
+    for (env, other) in envs {
+        let drawn = env.iter().filter(|(name, value)| other.get(name) != Some(value));
+        let drawn: Vec<String> = drawn.map(|(name, _)| name.to_owned()).collect();
+        for name in drawn {
+            let text = if name == "JOB_ID" { JOB_ID_PLACEHOLDER } else { DRAWN_PLACEHOLDER };
+            *env = std::mem::take(env).set(&name, text);
+            placeholders.insert(name);
+        }
     }
     Ok(Explained { prepared, placeholders })
 }
@@ -97,17 +108,28 @@ fn prepare(question: Question<'_>, drawing: u8) -> Result<Prepared, Refusal> {
         pending: question.pending.cloned(),
         new_cluster: question.new_cluster.cloned().map(Box::new),
         now_ms: question.now_ms.saturating_add(u64::from(drawing)),
-        repair: None,
+        repair: question.repair.cloned(),
+        node_facts: question.node_facts.cloned(),
     };
     let given = Given { cluster, fresh: &fresh, local: question.local, undone: question.undone };
     let (user, reason, dry_run) = (question.user, question.reason, question.dry_run);
-    question.op.prepare(given, &JobFacts { id: 1 + u64::from(drawing), user, reason, dry_run })
+    let job = JobFacts { id: 1 + u64::from(drawing), user, reason, dry_run };
+    let mut prepared = question.op.prepare(given, &job)?;
+    if prepared.hook_prefix.is_none() {
+        // The global directories are told what is known of any job.
+        prepared.env = job_env(question.op, Some(cluster), &job);
+        prepared.env_post = Env::new();
+    }
+    Ok(prepared)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ops::{all_examples, examples};
+    use crate::{
+        hooks::HooksVersion,
+        ops::{all_examples, examples},
+    };
 
     fn question<'a>(op: &'a Op, cluster: &'a Cluster, fresh: &'a Fresh, local: &'a NodeName) -> Question<'a> {
         let new_cluster = fresh.new_cluster.as_deref();
@@ -116,8 +138,10 @@ mod tests {
             cluster: Some(cluster).filter(|_| new_cluster.is_none()),
             new_cluster,
             pending: fresh.pending.as_ref(),
+            node_facts: fresh.node_facts.as_ref(),
             local,
             undone: &[],
+            repair: fresh.repair.as_ref(),
             user: "root",
             reason: "because",
             dry_run: false,
@@ -127,19 +151,45 @@ mod tests {
 
     #[test]
     fn e4_an_explanation_is_what_a_job_gets_but_for_what_is_drawn() {
-        for (cluster, fresh, op) in all_examples().into_iter().filter(|(_, _, op)| op.row().hooks.is_some()) {
+        let versions = HooksVersion::ALL.into_iter();
+        let all =
+            versions.flat_map(|version| all_examples().into_iter().map(move |example| (version, example)));
+        for (version, (mut cluster, mut fresh, op)) in all {
+            cluster.hooks.version = version;
+            if let Some(new) = &mut fresh.new_cluster {
+                new.hooks.version = version;
+            }
             let local =
                 if let Op::MasterFailover(failover) = &op { &failover.new_master } else { &cluster.master };
             let explained = explain(question(&op, &cluster, &fresh, local)).unwrap();
             let given = Given { cluster: &cluster, fresh: &fresh, local, undone: &[] };
             let job = JobFacts { id: 17, user: "root", reason: "because", dry_run: false };
-            let right = op.prepare(given, &job).unwrap();
+            let mut right = op.prepare(given, &job).unwrap();
+            if op.row().prefix_in(version).is_none() {
+                // As the engine does for the global directories.
+                right.env = job_env(&op, Some(&cluster), &job);
+                right.env_post = Env::new();
+            }
             assert_eq!(explained.prepared.nodes, right.nodes, "{op:?}");
             assert_eq!(explained.prepared.master_post, right.master_post);
-            let names: Vec<&str> = explained.placeholders.iter().map(String::as_str).collect();
-            assert_eq!(names, ["JOB_ID"], "{op:?}");
-            let with_id = explained.prepared.env.clone().set("JOB_ID", "17");
-            assert_eq!(with_id, right.env, "{op:?}");
+            // What is new has a drawn uuid, and a card a drawn address.
+            let is_drawn = |name: &str| name.ends_with("_UUID") || name.ends_with("_MAC");
+            let fits =
+                |name: &String| name == "JOB_ID" || version == HooksVersion::V2 && is_drawn(name.as_str());
+            assert!(explained.placeholders.iter().all(fits), "{op:?}: {:?}", explained.placeholders);
+            let pairs =
+                [(&explained.prepared.env, &right.env), (&explained.prepared.env_post, &right.env_post)];
+            for (explained_env, right) in pairs {
+                let put_back = |env: Env, name: &String| match right.get(name) {
+                    Some(value) => env.set(name, value),
+                    None => env,
+                };
+                assert_eq!(
+                    explained.placeholders.iter().fold(explained_env.clone(), put_back),
+                    *right,
+                    "{op:?}"
+                );
+            }
             assert_eq!(explained.prepared.env.get("JOB_ID"), Some(JOB_ID_PLACEHOLDER));
         }
     }

@@ -85,20 +85,19 @@ impl NicMode {
 
     /// Parses that; a bridge has a name that an interface can have.
     pub fn parse(text: &str) -> Option<Self> {
-        let fine = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');
         match text.split_once(':') {
             None if text == "none" => Some(NicMode::None),
             None if text == "user" => Some(NicMode::User),
-            Some(("bridge", name))
-                if (1..=BRIDGE_BYTES_MAX).contains(&name.len())
-                    && name.bytes().all(fine)
-                    && !name.starts_with(['-', '.']) =>
-            {
-                Some(NicMode::Bridge(name.to_owned()))
-            }
+            Some(("bridge", name)) if is_interface(name) => Some(NicMode::Bridge(name.to_owned())),
             None | Some(_) => None,
         }
     }
+}
+
+/// Whether a network interface can have this name.
+pub fn is_interface(name: &str) -> bool {
+    let fine = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');
+    (1..=BRIDGE_BYTES_MAX).contains(&name.len()) && name.bytes().all(fine) && !name.starts_with(['-', '.'])
 }
 
 /// How guests are run on all nodes; a change counts from each guest's next start.

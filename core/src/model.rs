@@ -6,10 +6,14 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::{
+    allowed::Allowed,
     calls::Cleanup,
+    groups::Group,
     hooks::HookPolicy,
     hypervisor::HypervisorParams,
     names::{ClientName, ClusterName, InstanceName, NodeName, OsName},
+    networks::Network,
+    tags::Tags,
 };
 
 /// The whole configuration.
@@ -31,6 +35,18 @@ pub struct Cluster {
     /// The site's command that makes sure that a node is off; run on the master as `COMMAND NODE ADDRESS`.
     #[serde(default)]
     pub fence_command: Option<String>,
+    /// What admins may do on nodes beyond operations.
+    #[serde(default)]
+    pub allowed: Allowed,
+    /// The site's words about the cluster.
+    #[serde(default)]
+    pub tags: Tags,
+    /// The groups of nodes, by uuid; at least one ([`Cluster::with_first_group`]).
+    #[serde(default)]
+    pub groups: BTreeMap<Uuid, Group>,
+    /// The networks, by uuid.
+    #[serde(default)]
+    pub networks: BTreeMap<Uuid, Network>,
     /// All nodes.
     pub nodes: BTreeMap<NodeName, Node>,
     /// All instances.
@@ -95,6 +111,12 @@ pub struct Node {
     /// Its master daemon may take the office, and gets the certificate authority's key with it.
     #[serde(default)]
     pub master_candidate: bool,
+    /// The group that it is in; nil in records older than groups.
+    #[serde(default)]
+    pub group: Uuid,
+    /// The site's words.
+    #[serde(default)]
+    pub tags: Tags,
     /// Accepted certificates: the one in use, and a new one until it is confirmed.
     pub fingerprints: Vec<Fingerprint>,
 }
@@ -244,6 +266,12 @@ pub struct Instance {
     pub ip: Option<IpAddr>,
     /// Its network card's address.
     pub mac: String,
+    /// The network that it is in; its address is one of it.
+    #[serde(default)]
+    pub network: Option<Uuid>,
+    /// The site's words.
+    #[serde(default)]
+    pub tags: Tags,
     /// The OS definition.
     pub os: OsName,
     /// Wanted up.

@@ -106,6 +106,17 @@ name_type!(
     "client name"
 );
 
+name_type!(
+    /// The name of a group of nodes.
+    GroupName,
+    "group name"
+);
+name_type!(
+    /// The name of a network.
+    NetworkName,
+    "network name"
+);
+
 impl OsName {
     /// Whether this is the name of no definition at all.
     pub fn is_none(&self) -> bool {

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use muster_core::engine::END_STEP;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
@@ -34,6 +35,11 @@ impl CallId {
     /// The id as text.
     pub fn as_str(&self) -> &str {
         &self.0
+    }
+
+    /// Whether it is a call that tells scripts of a job's end.
+    pub fn tells_of_end(&self) -> bool {
+        self.0.split('/').nth(1) == Some(END_STEP)
     }
 
     /// The id as a file name. No dot stands in an id, so two ids have two names.

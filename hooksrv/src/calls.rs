@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use futures::future::BoxFuture;
+use muster_core::calls::AliveJobs;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio_util::sync::CancellationToken;
@@ -21,6 +22,8 @@ use crate::journal::{Begin, Call, Journal, JournalError, Known, LostCall};
 use crate::keeper::KeeperError;
 use crate::processes;
 
+/// The number of runs that are no job's: they end by themselves.
+const NO_JOB: u64 = 0;
 /// How long the end of canceled runs is awaited: 2 s of grace, 5 s after KILL, and some for the journal.
 const ENDED_WAIT_MAX: Duration = Duration::from_secs(10);
 
@@ -275,19 +278,27 @@ where
         self.with_state(move |state| Ok(state.journal.withdraw(&id, now_ms()).map(drop)?)).await
     }
 
-    /// How many runs of a job there are.
-    pub fn runs_of(&self, job: u64) -> usize {
-        self.lock().running.values().filter(|running| running.job == job).count()
+    /// How many runs of a job there are; those that tell of its end count where they are among `calls`.
+    pub fn runs_of(&self, job: u64, calls: &[CallId]) -> usize {
+        let is_meant = |id: &CallId| !id.tells_of_end() || calls.contains(id);
+        self.lock().running.iter().filter(|(id, running)| running.job == job && is_meant(id)).count()
     }
 
     /// Ends all runs of a job and waits for it, 10 s at most; the number of runs.
     pub async fn end_job(&self, job: u64) -> usize {
-        self.end_where(|running| running.job == job).await
+        self.end_where(|_, running| running.job == job).await
     }
 
-    /// Ends all runs of jobs that are not alive and waits for it, 10 s at most; the number of runs.
-    pub async fn end_others(&self, alive_jobs: &BTreeSet<u64>) -> usize {
-        self.end_where(|running| !alive_jobs.contains(&running.job)).await
+    /// The same, but for runs that tell of the job's end and are not among `calls`: they begin when the others are told to
+    /// end, and an order that comes late must not end them.
+    pub async fn end_job_but_its_end(&self, job: u64, calls: &[CallId]) -> usize {
+        let is_meant = |id: &CallId| !id.tells_of_end() || calls.contains(id);
+        self.end_where(|id, running| running.job == job && is_meant(id)).await
+    }
+
+    /// Ends all runs of jobs that are not alive, or are over but for telling it, and waits for it, 10 s at most; the number of runs.
+    pub async fn end_others(&self, alive: &AliveJobs) -> usize {
+        self.end_where(|id, run| run.job != NO_JOB && !alive.spares(run.job, id.tells_of_end())).await
     }
 
     /// Forgets every call that does not run: the node left its cluster, and another counts its jobs anew.
@@ -298,8 +309,12 @@ where
         self.with_state(|state| Ok(state.journal.clear()?)).await
     }
 
-    async fn end_where(&self, is_meant: impl Fn(&Running<E, A>) -> bool) -> usize {
-        let runs: Vec<_> = self.lock().running.values().filter(|run| is_meant(run)).cloned().collect();
+    async fn end_where(&self, is_meant: impl Fn(&CallId, &Running<E, A>) -> bool) -> usize {
+        let runs: Vec<_> = {
+            let state = self.lock();
+            let meant = state.running.iter().filter(|(id, run)| is_meant(id, run));
+            meant.map(|(_, run)| Arc::clone(run)).collect()
+        };
         for run in &runs {
             run.cancel.cancel();
         }

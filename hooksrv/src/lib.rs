@@ -10,7 +10,9 @@ mod call_store;
 mod call_stream;
 mod calls;
 mod detached;
+mod extras;
 mod hook_call;
+mod hookset;
 mod journal;
 mod keeper;
 mod output;
@@ -27,13 +29,14 @@ pub use call_store::{CallStore, FileStore, Part, StoreError};
 pub use call_stream::{CallItem, CallStream};
 pub use calls::{CallContext, CallError, CallRegistry};
 pub use detached::{Detached, Tool, end_writers, spawn_detached};
+pub use extras::{Extras, GlobalRequest};
 pub use hook_call::run_hooks;
 pub use journal::{Begin, Call, Journal, JournalError, Known, LostCall, OnLost};
 pub use keeper::{HookKeepers, KeeperError, KeeperProgram, KeepersConfig, keeper_main};
 pub use output::{OutputError, Retention};
 pub use processes::{ProcessId, StillThere};
 pub use run::{
-    DirectoryName, HookRequest, HookRunner, OUTPUT_BYTES_MAX_DEFAULT, Plan, PrefixError, RunWatch,
+    DirectoryName, HookRequest, HookRunner, OUTPUT_BYTES_MAX_DEFAULT, Plan, PlanError, PrefixError, RunWatch,
     RunnerConfig, RunnerError,
 };
 pub use scan::{Decision, Entry, EntryKind, ListedDirectory, ListedScript, ScanError, Script, decide};

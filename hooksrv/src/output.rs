@@ -228,6 +228,11 @@ pub(crate) struct CallOutput {
 }
 
 impl CallOutput {
+    /// The directory.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Makes both files of a script.
     pub(crate) fn files(&self, number: usize) -> Result<(OutputFile, OutputFile), OutputError> {
         let file = |stream: &str| OutputFile::create(self.path.join(format!("{number:02}.{stream}")));

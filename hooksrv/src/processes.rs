@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
 /// Between TERM and KILL (HOOKS.md X8).
-const GRACE: Duration = Duration::from_secs(2);
+pub(crate) const GRACE: Duration = Duration::from_secs(2);
 /// Longest wait for the end after KILL: only a process stuck in the kernel takes longer than an instant.
 const KILL_WAIT_MAX: Duration = Duration::from_secs(5);
 /// How often `/proc` is read while an end is awaited; short against the grace, long against the reading.

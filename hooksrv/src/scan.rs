@@ -2,16 +2,15 @@
 //!
 //! Reading collects facts; [`decide`] is a pure function of them.
 
-use std::ffi::OsStr;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
 use std::fs::{self, File, Metadata};
 use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use muster_core::hooks::{
-    ScriptLimits, SkipReason, Skipped, TIMEOUT_MAX_DEFAULT_MS, script_limits, skipped_by_name,
-};
+use muster_core::hooks::{LimitBounds, ScriptLimits, SkipReason, Skipped, script_limits, skipped_by_name};
 use rustix::fs::{Access, AtFlags, CWD, StatVfsMountFlags};
 use serde::{Deserialize, Serialize};
 
@@ -58,6 +57,9 @@ pub struct Script {
     pub name: String,
     /// Others than root and the daemon's user can write it (D7).
     pub writable_by_others: bool,
+    /// It is of the cluster's set, not of the node's own hooks.
+    #[serde(default)]
+    pub from_cluster: bool,
 }
 
 /// What of a directory runs, in order, and what does not.
@@ -82,13 +84,45 @@ pub fn decide(mut entries: Vec<Entry>) -> Decision {
     decision
 }
 
+/// The node's own directory and the cluster's as one: names bytewise, and where both have one the node's own is what counts,
+/// whatever it is.
+pub(crate) fn merge(own: Decision, cluster: Decision) -> Decision {
+    let names: BTreeSet<String> = own
+        .scripts
+        .iter()
+        .map(|script| script.name.clone())
+        .chain(own.skipped.iter().map(|skipped| skipped.name.clone()))
+        .collect();
+    let Decision { mut scripts, mut skipped } = own;
+    for script in cluster.scripts {
+        if names.contains(&script.name) {
+            skipped.push(Skipped { name: script.name, reason: SkipReason::Shadowed });
+        } else {
+            scripts.push(Script { from_cluster: true, ..script });
+        }
+    }
+    skipped.extend(cluster.skipped.into_iter().filter(|skipped| !names.contains(&skipped.name)));
+    scripts.sort_by(|a, b| a.name.cmp(&b.name));
+    skipped.sort_by(|a, b| a.name.cmp(&b.name));
+    Decision { scripts, skipped }
+}
+
+/// The node's own directory of a name, and the cluster's where a set is in use.
+pub(crate) fn scan_both(own: &Path, cluster: Option<&Path>) -> Result<Decision, ScanError> {
+    let decision = scan(own)?;
+    match cluster {
+        Some(cluster) => Ok(merge(decision, scan(cluster)?)),
+        None => Ok(decision),
+    }
+}
+
 fn script_or_reason(entry: &Entry) -> Result<Script, SkipReason> {
     if let Some(reason) = skipped_by_name(&entry.name) {
         return Err(reason);
     }
     match entry.kind {
         EntryKind::File { executable: true, writable_by_others, .. } => {
-            Ok(Script { name: shown(&entry.name), writable_by_others })
+            Ok(Script { name: shown(&entry.name), writable_by_others, from_cluster: false })
         }
         EntryKind::File { no_exec_mount: true, .. } => Err(SkipReason::NoExecMount),
         EntryKind::File { .. } => Err(SkipReason::NotExecutable),
@@ -199,10 +233,10 @@ fn real_directory_writable_by_others(path: &Path) -> bool {
 }
 
 /// The limits that a script sets for itself (X8); the defaults where it can't be read.
-pub(crate) fn limits_of(path: &Path, max_ms: u64) -> ScriptLimits {
+pub(crate) fn limits_of(path: &Path, bounds: LimitBounds) -> ScriptLimits {
     let mut head = Vec::new();
     let read = File::open(path).and_then(|file| file.take(HEAD_BYTES_MAX).read_to_end(&mut head));
-    let mut limits = script_limits(&head, max_ms);
+    let mut limits = script_limits(&head, bounds);
     if let Err(error) = read {
         limits.notes.push(format!("its time limits could not be read: {error}"));
     }
@@ -216,7 +250,9 @@ pub struct ListedScript {
     pub name: String,
     /// Others than root and the daemon's user can write it (D7).
     pub writable_by_others: bool,
-    /// Its limits, bounded by the default of `hook_timeout_max`, and remarks on the lines that set them (X8).
+    /// It is of the cluster's set, not of the node's own hooks.
+    pub from_cluster: bool,
+    /// Its own limits, and those that hold where the cluster has the defaults; remarks on the lines that set them (X8).
     pub limits: ScriptLimits,
 }
 
@@ -235,48 +271,72 @@ pub struct ListedDirectory {
     pub failure: Option<String>,
 }
 
-/// Every sub-directory of `hooks_dir`, by name, whatever it is called: an operator wants to see a misspelt one.
+/// Every sub-directory of `hooks_dir`, by name, whatever it is called: an operator wants to see a misspelt one. And the hook
+/// directories of the cluster's set, where one is in use.
 ///
 /// # Errors
 /// When `hooks_dir` exists and can't be read.
-pub(crate) fn list(hooks_dir: &Path) -> Result<Vec<ListedDirectory>, ScanError> {
-    let failed = |source| ScanError { path: hooks_dir.to_owned(), source };
-    let Some(entries) = open(hooks_dir).map_err(failed)? else {
-        return Ok(Vec::new());
-    };
+pub(crate) fn list(hooks_dir: &Path, set: Option<&Path>) -> Result<Vec<ListedDirectory>, ScanError> {
     let parent_unsafe = fs::metadata(hooks_dir).is_ok_and(|metadata| writable_by_others(&metadata));
-    let mut names =
-        entries.map(|entry| Ok(entry?.file_name())).collect::<io::Result<Vec<_>>>().map_err(failed)?;
-    names.sort();
-    Ok(names.iter().filter_map(|name| listed_directory(hooks_dir, name, parent_unsafe)).collect())
+    let mut names: BTreeMap<OsString, bool> =
+        names_in(hooks_dir)?.into_iter().map(|name| (name, parent_unsafe)).collect();
+    if let Some(set) = set {
+        let hook_directories = names_in(set)?.into_iter().filter(|name| name.as_bytes().ends_with(b".d"));
+        for name in hook_directories {
+            names.entry(name).or_insert(false);
+        }
+    }
+    let listed = names.iter().filter_map(|(name, parent_unsafe)| {
+        let (own, cluster) = (hooks_dir.join(name), set.map(|set| set.join(name)));
+        listed_directory(name, &own, cluster.as_deref(), *parent_unsafe)
+    });
+    Ok(listed.collect())
+}
+
+fn names_in(dir: &Path) -> Result<Vec<OsString>, ScanError> {
+    let failed = |source| ScanError { path: dir.to_owned(), source };
+    let Some(entries) = open(dir).map_err(failed)? else { return Ok(Vec::new()) };
+    entries.map(|entry| Ok(entry?.file_name())).collect::<io::Result<_>>().map_err(failed)
 }
 
 /// `None` for what is no directory; a loop of links is listed, since a run fails on it.
-fn listed_directory(hooks_dir: &Path, name: &OsStr, parent_unsafe: bool) -> Option<ListedDirectory> {
-    let path = hooks_dir.join(name);
-    let metadata = fs::metadata(&path);
-    let (writable, (decision, failure)) = match &metadata {
-        Ok(metadata) if !metadata.is_dir() => return None,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
-        Ok(metadata) => (writable_by_others(metadata), decision_or_failure(&path)),
-        Err(_) => (false, decision_or_failure(&path)),
+fn listed_directory(
+    name: &OsString,
+    own: &Path,
+    cluster: Option<&Path>,
+    parent_unsafe: bool,
+) -> Option<ListedDirectory> {
+    let metadata = fs::metadata(own);
+    let is_in_set = cluster.is_some_and(Path::is_dir);
+    let writable = match &metadata {
+        Ok(metadata) if metadata.is_dir() => {
+            writable_by_others(metadata) || parent_unsafe || real_directory_writable_by_others(own)
+        }
+        Err(error) if error.kind() != io::ErrorKind::NotFound => false,
+        Ok(_) | Err(_) if !is_in_set => return None,
+        Ok(_) | Err(_) => false,
     };
-    let script = |script: Script| ListedScript {
-        limits: limits_of(&path.join(&script.name), TIMEOUT_MAX_DEFAULT_MS),
-        name: script.name,
-        writable_by_others: script.writable_by_others,
+    let (decision, failure) = decision_or_failure(own, cluster);
+    let script = |script: Script| {
+        let dir = if script.from_cluster { cluster.unwrap_or(own) } else { own };
+        ListedScript {
+            limits: limits_of(&dir.join(&script.name), LimitBounds::default()),
+            name: script.name,
+            writable_by_others: script.writable_by_others,
+            from_cluster: script.from_cluster,
+        }
     };
     Some(ListedDirectory {
         name: shown(name.as_bytes()),
         scripts: decision.scripts.into_iter().map(script).collect(),
         skipped: decision.skipped,
-        writable_by_others: writable || parent_unsafe || real_directory_writable_by_others(&path),
+        writable_by_others: writable,
         failure,
     })
 }
 
-fn decision_or_failure(path: &Path) -> (Decision, Option<String>) {
-    match scan(path) {
+fn decision_or_failure(own: &Path, cluster: Option<&Path>) -> (Decision, Option<String>) {
+    match scan_both(own, cluster) {
         Ok(decision) => (decision, None),
         Err(error) => (Decision::default(), Some(crate::chain(&error))),
     }
@@ -324,6 +384,41 @@ mod tests {
         );
         let names: Vec<&str> = decision.scripts.iter().map(|script| script.name.as_str()).collect();
         assert_eq!(names, ["10-x", "2-x", "A", "_x", "a"]);
+    }
+
+    #[test]
+    fn d5_both_directories_are_merged_bytewise_and_the_nodes_own_names_count() {
+        let entry = |name: &str, executable| Entry { name: name.into(), kind: file(executable, false) };
+        let own = decide(vec![
+            entry("20-b", true),
+            entry("30-off", false),
+            entry("A", true),
+            entry("40-x.disabled", true),
+        ]);
+        let cluster = decide(vec![
+            entry("10-a", true),
+            entry("20-b", true),
+            entry("30-off", true),
+            entry("40-x", true),
+            entry("_z", true),
+            entry("README", false),
+        ]);
+        let merged = merge(own, cluster);
+        let scripts: Vec<(&str, bool)> =
+            merged.scripts.iter().map(|script| (script.name.as_str(), script.from_cluster)).collect();
+        assert_eq!(scripts, [("10-a", true), ("20-b", false), ("40-x", true), ("A", false), ("_z", true)]);
+        let skipped: Vec<(&str, SkipReason)> =
+            merged.skipped.iter().map(|skipped| (skipped.name.as_str(), skipped.reason)).collect();
+        assert_eq!(
+            skipped,
+            [
+                ("20-b", SkipReason::Shadowed),
+                ("30-off", SkipReason::NotExecutable),
+                ("30-off", SkipReason::Shadowed),
+                ("40-x.disabled", SkipReason::Disabled),
+                ("README", SkipReason::NotExecutable),
+            ]
+        );
     }
 
     #[test]

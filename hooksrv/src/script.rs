@@ -10,6 +10,7 @@ use muster_core::hooks::{Env, SCRIPT_PATH, ScriptLimits, ScriptOutcome, ScriptRe
 use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
+use crate::extras::Budget;
 use crate::output::{OutputError, OutputFile};
 use crate::processes::{self, ProcessId};
 use crate::run::RunWatch;
@@ -52,6 +53,7 @@ pub(crate) struct ScriptRun<'a, W> {
     pub(crate) path: PathBuf,
     pub(crate) env: &'a Env,
     pub(crate) limits: ScriptLimits,
+    pub(crate) budget: Option<Budget>,
     pub(crate) output_bytes_max: u64,
     pub(crate) cancel: &'a CancellationToken,
     pub(crate) watch: &'a W,
@@ -61,6 +63,7 @@ pub(crate) struct ScriptRun<'a, W> {
 enum End {
     Exited,
     Limit,
+    Budget(Budget),
     Canceled,
     OutputTooLarge,
 }
@@ -195,6 +198,7 @@ async fn supervise<W: RunWatch>(
     let outcome = match end {
         End::Exited => None,
         End::Limit => Some(ScriptOutcome::TimedOut { limit_ms: run.limits.kill_ms }),
+        End::Budget(budget) => Some(budget.over()),
         End::Canceled => Some(ScriptOutcome::Ended),
         End::OutputTooLarge => Some(ScriptOutcome::OutputTooLarge { limit_bytes: run.output_bytes_max }),
     };
@@ -220,7 +224,16 @@ async fn supervise<W: RunWatch>(
 async fn wait<W>(run: &ScriptRun<'_, W>, child: &Child, outputs: &Outputs) -> Result<End, ScriptError> {
     let exited = child.exited();
     let limit = tokio::time::sleep(Duration::from_millis(run.limits.kill_ms));
-    tokio::pin!(exited, limit);
+    let budget = async {
+        match run.budget {
+            Some(budget) => {
+                tokio::time::sleep_until(budget.ends_at()).await;
+                budget
+            }
+            None => std::future::pending().await,
+        }
+    };
+    tokio::pin!(exited, limit, budget);
     let mut poll = tokio::time::interval(OUTPUT_POLL);
     poll.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
@@ -232,6 +245,7 @@ async fn wait<W>(run: &ScriptRun<'_, W>, child: &Child, outputs: &Outputs) -> Re
             }
             () = run.cancel.cancelled() => return Ok(End::Canceled),
             () = &mut limit => return Ok(End::Limit),
+            budget = &mut budget => return Ok(End::Budget(budget)),
             _ = poll.tick() => if outputs.bytes()? > run.output_bytes_max {
                 return Ok(End::OutputTooLarge);
             }

@@ -1,8 +1,16 @@
 //! The gRPC service that runs hook directories.
 
-use std::{collections::BTreeSet, sync::Arc};
+mod script;
 
-use muster_core::hooks::{Env, HookPolicy, HookResult, Phase, ScriptResult, VARIABLE_PREFIX};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use muster_core::{
+    hooks::{Env, HookResult, Phase, ScriptResult, VARIABLE_PREFIX},
+    ops::GLOBAL_PREFIX,
+};
 use muster_proto::{
     convert,
     transport::Peer,
@@ -10,16 +18,21 @@ use muster_proto::{
 };
 use prost::Message;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use tonic::{Request, Response, Status};
+use tonic::{Request, Response, Status, Streaming};
 
 use crate::{
-    CallId, CallItem, CallRegistry, DirectoryName, HookKeepers, HookRequest, ListedDirectory, RequestDigest,
+    CallId, CallItem, CallRegistry, DirectoryName, Extras, GlobalRequest, HookKeepers, HookRequest,
+    ListedDirectory, RequestDigest,
     agent::{Agent, Context, Events, Purpose, call_status, forward, words},
+    hookset::{HookSets, SetSessions, check_set, open_session},
     run_hooks,
 };
 
 /// Bytes of output in one result: with all else it must fit into a message of 4 MiB.
 const RESULT_OUTPUT_BYTES_MAX: usize = 3 * 1024 * 1024;
+
+/// Files that a run may have.
+const FILES_MAX: usize = 8;
 
 /// A script's result on its way to the caller.
 #[derive(Debug, Clone)]
@@ -34,6 +47,13 @@ impl From<ScriptResult> for HookEvent {
 /// A run's whole result, journaled as the bytes of its message, so that a repeat gets the very same.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct HookAnswer(v1::HookResult);
+
+impl HookAnswer {
+    /// The result.
+    pub(crate) fn into_result(self) -> Result<HookResult, convert::hooks::HookWireError> {
+        self.0.try_into()
+    }
+}
 
 impl From<HookResult> for HookAnswer {
     fn from(result: HookResult) -> Self {
@@ -92,12 +112,34 @@ impl<'de> Deserialize<'de> for HookAnswer {
 /// The calls of hook runs.
 pub(crate) type HookCalls = CallRegistry<HookEvent, HookAnswer>;
 
-/// Serves a node's hooks.
-pub struct HookGrpc {
-    agent: Arc<Agent>,
-    keepers: Arc<HookKeepers>,
-    calls: HookCalls,
+/// What the hook service works with.
+#[derive(Clone)]
+pub(crate) struct HookParts {
+    pub(crate) agent: Arc<Agent>,
+    pub(crate) keepers: Arc<HookKeepers>,
+    pub(crate) calls: HookCalls,
+    pub(crate) sessions: Arc<SetSessions>,
 }
+
+impl HookParts {
+    /// Adds what only the node knows; `HOOK_KILL_TIMEOUT_S` is each script's own and set where it is started.
+    pub(crate) fn complete(&self, env: Env) -> Env {
+        env.on_node(self.agent.node_name().as_str(), Some(&self.data_dir()))
+    }
+
+    fn data_dir(&self) -> String {
+        self.agent.facts().data_dir().display().to_string()
+    }
+
+    /// The cluster's own sets.
+    pub(crate) fn sets(&self) -> Result<&Arc<HookSets>, Status> {
+        let sets = self.keepers.runner().sets();
+        sets.ok_or_else(|| Status::unimplemented("this daemon keeps no hook sets"))
+    }
+}
+
+/// Serves a node's hooks.
+pub struct HookGrpc(HookParts);
 
 /// A request that was checked.
 struct Parsed {
@@ -105,9 +147,7 @@ struct Parsed {
     id: CallId,
     digest: RequestDigest,
     job: u64,
-    directory: DirectoryName,
-    env: Env,
-    policy: HookPolicy,
+    request: HookRequest,
 }
 
 fn invalid(error: impl std::fmt::Display) -> Status {
@@ -118,29 +158,63 @@ impl Parsed {
     fn new(mut request: v1::RunHooksRequest) -> Result<Self, Status> {
         let context = Context::parse(request.context.take())?;
         let phase: Phase = convert::hooks::phase(request.phase).map_err(invalid)?;
+        // Without the context, which differs when the call is repeated after a restart of the master.
+        let digest = RequestDigest::of(&request.encode_to_vec());
+        let extras = parse_extras(&mut request)?;
+        let directory = match &extras.global {
+            Some(global) if extras.only_global => global.directory.clone(),
+            Some(_) | None => DirectoryName::new(&request.prefix, phase).map_err(invalid)?,
+        };
+        let env = parse_env(&request.env)?;
+        let policy = request.policy.unwrap_or_default().try_into().map_err(invalid)?;
         Ok(Parsed {
             context,
             id: CallId::parse(&request.call_id).map_err(invalid)?,
-            // Without the context, which differs when the call is repeated after a restart of the master.
-            digest: RequestDigest::of(&request.encode_to_vec()),
+            digest,
             job: request.job_id,
-            directory: DirectoryName::new(&request.prefix, phase).map_err(invalid)?,
-            env: parse_env(&request.env)?,
-            policy: request.policy.unwrap_or_default().try_into().map_err(invalid)?,
+            request: HookRequest { directory, env, policy, extras },
         })
     }
 }
 
+/// Reads what runs and is there beside the operation's own directory.
+fn parse_extras(request: &mut v1::RunHooksRequest) -> Result<Extras, Status> {
+    let global = match request.global.take() {
+        None => None,
+        Some(global) => {
+            let phase = convert::hooks::phase(global.phase).map_err(invalid)?;
+            Some(GlobalRequest {
+                directory: DirectoryName::new(GLOBAL_PREFIX, phase).map_err(invalid)?,
+                phase,
+                env: parse_env(&global.env)?,
+                policy: global.policy.unwrap_or_default().try_into().map_err(invalid)?,
+            })
+        }
+    };
+    if request.files.len() > FILES_MAX {
+        return Err(invalid(format!("at most {FILES_MAX} files are expected")));
+    }
+    let mut files = BTreeMap::new();
+    for file in std::mem::take(&mut request.files) {
+        files.insert(variable_name(&file.variable)?.to_owned(), file.content);
+    }
+    Ok(Extras { only_global: global.is_some() && request.prefix.is_empty(), global, files })
+}
+
+/// A variable's name without its prefix. In version 2 some end with a parameter's or a node's name.
+fn variable_name(name: &str) -> Result<&str, Status> {
+    let fine = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.');
+    let bare = name.strip_prefix(VARIABLE_PREFIX);
+    let bare = bare.filter(|name| !name.is_empty() && name.bytes().all(fine));
+    bare.ok_or_else(|| invalid(format!("{name:?} is no name of a hook variable")))
+}
+
 /// Reads the variables, each of which must have the prefix, once.
-fn parse_env(variables: &[v1::EnvVariable]) -> Result<Env, Status> {
+pub(crate) fn parse_env(variables: &[v1::EnvVariable]) -> Result<Env, Status> {
     let mut names = BTreeSet::new();
     let mut env = Env::new();
     for variable in variables {
-        let fine = |b: u8| b.is_ascii_uppercase() || b.is_ascii_digit() || b == b'_';
-        let name = variable.name.strip_prefix(VARIABLE_PREFIX);
-        let Some(name) = name.filter(|name| !name.is_empty() && name.bytes().all(fine)) else {
-            return Err(invalid(format!("{:?} is no name of a hook variable", variable.name)));
-        };
+        let name = variable_name(&variable.name)?;
         if !names.insert(name) {
             return Err(invalid(format!("{} is given twice", variable.name)));
         }
@@ -152,16 +226,7 @@ fn parse_env(variables: &[v1::EnvVariable]) -> Result<Env, Status> {
 
 impl HookGrpc {
     pub(crate) fn new(agent: Arc<Agent>, keepers: Arc<HookKeepers>, calls: HookCalls) -> Self {
-        HookGrpc { agent, keepers, calls }
-    }
-
-    /// Adds what only the node knows; `HOOK_KILL_TIMEOUT_S` is each script's own and set where it is started.
-    fn complete(&self, env: Env) -> Env {
-        env.on_node(self.agent.node_name().as_str(), Some(&self.data_dir()))
-    }
-
-    fn data_dir(&self) -> String {
-        self.agent.facts().data_dir().display().to_string()
+        HookGrpc(HookParts { agent, keepers, calls, sessions: Arc::default() })
     }
 }
 
@@ -184,6 +249,11 @@ fn listed(directory: ListedDirectory) -> v1::HookDirectory {
         r#unsafe: script.writable_by_others,
         warn_timeout_ms: script.limits.warn_ms,
         kill_timeout_ms: script.limits.kill_ms,
+        from_cluster: script.from_cluster,
+        own_limits: Some(v1::OwnLimits {
+            warn_timeout_ms: script.limits.own.warn_ms,
+            kill_timeout_ms: script.limits.own.kill_ms,
+        }),
     };
     v1::HookDirectory {
         name: directory.name,
@@ -204,12 +274,22 @@ impl HookService for HookGrpc {
     ) -> Result<Response<Self::RunHooksStream>, Status> {
         let peer = Peer::of(&request)?.clone();
         let parsed = Parsed::new(request.into_inner())?;
-        let _turn = self.agent.admit(&peer, parsed.context, Purpose::Act).await?;
-        let Parsed { id, digest, job, directory, env, policy, .. } = parsed;
-        let request = HookRequest { directory, env: self.complete(env), policy };
-        let stream = run_hooks(&self.keepers, &self.calls, id, digest, job, request).await;
+        let parts = &self.0;
+        let _turn = parts.agent.admit(&peer, parsed.context, Purpose::Act).await?;
+        let Parsed { id, digest, job, mut request, .. } = parsed;
+        request.env = parts.complete(request.env);
+        let stream = run_hooks(&parts.keepers, &parts.calls, id, digest, job, request).await;
         let stream = stream.map_err(|error| call_status(&error))?;
-        Ok(Response::new(forward(stream, self.agent.stopping().clone(), going, run_event)))
+        Ok(Response::new(forward(stream, parts.agent.stopping().clone(), going, run_event)))
+    }
+
+    type RunScriptStream = Events<v1::RunHooksEvent>;
+
+    async fn run_script(
+        &self,
+        request: Request<v1::RunScriptRequest>,
+    ) -> Result<Response<Self::RunScriptStream>, Status> {
+        script::serve(&self.0, request).await
     }
 
     async fn list_hooks(
@@ -218,16 +298,47 @@ impl HookService for HookGrpc {
     ) -> Result<Response<v1::ListHooksResponse>, Status> {
         let peer = Peer::of(&request)?.clone();
         let context = Context::parse(request.into_inner().context)?;
-        drop(self.agent.admit(&peer, context, Purpose::Ask).await?);
-        let runner = Arc::clone(self.keepers.runner());
-        let found = tokio::task::spawn_blocking(move || runner.list()).await;
-        let (directories, failure) = match found.map_err(|error| Status::internal(error.to_string()))? {
+        let parts = &self.0;
+        drop(parts.agent.admit(&peer, context, Purpose::Ask).await?);
+        let runner = Arc::clone(parts.keepers.runner());
+        let found = tokio::task::spawn_blocking(move || {
+            let set = runner.sets().and_then(|sets| sets.current().ok().flatten());
+            (runner.list(), set)
+        })
+        .await;
+        let (listed_directories, set) = found.map_err(|error| Status::internal(error.to_string()))?;
+        let (directories, failure) = match listed_directories {
             Ok(directories) => (directories.into_iter().map(listed).collect(), None),
             Err(error) => (Vec::new(), Some(words(&error))),
         };
-        let hooks_dir = self.keepers.runner().hooks_dir().display().to_string();
-        let data_dir = Some(self.data_dir());
-        Ok(Response::new(v1::ListHooksResponse { hooks_dir, directories, failure, data_dir }))
+        Ok(Response::new(v1::ListHooksResponse {
+            hooks_dir: parts.keepers.runner().hooks_dir().display().to_string(),
+            directories,
+            failure,
+            data_dir: Some(parts.data_dir()),
+            set_dir: set.as_ref().map(|set| set.path.display().to_string()),
+            set_digest: set.map(|set| set.digest.to_string()),
+        }))
+    }
+
+    type SyncHooksStream = Events<v1::SyncHooksEvent>;
+
+    async fn sync_hooks(
+        &self,
+        request: Request<Streaming<v1::SyncHooksInput>>,
+    ) -> Result<Response<Self::SyncHooksStream>, Status> {
+        let peer = Peer::of(&request)?.clone();
+        Ok(Response::new(open_session(self.0.clone(), peer, request.into_inner()).await?))
+    }
+
+    async fn check_hook_set(
+        &self,
+        request: Request<v1::CheckHookSetRequest>,
+    ) -> Result<Response<v1::CheckHookSetResponse>, Status> {
+        let peer = Peer::of(&request)?.clone();
+        let context = Context::parse(request.into_inner().context)?;
+        drop(self.0.agent.admit(&peer, context, Purpose::Ask).await?);
+        Ok(Response::new(check_set(&self.0).await?))
     }
 }
 
@@ -246,7 +357,7 @@ mod tests {
         for wrong in [
             vec![variable("OP_ID", "")],
             vec![variable("GANETI_", "")],
-            vec![variable("GANETI_a", "")],
+            vec![variable("GANETI_A B", "")],
             vec![variable("GANETI_A=B", "")],
             vec![variable("GANETI_A", "\0")],
             vec![variable("GANETI_A", "1"), variable("GANETI_A", "2")],

@@ -12,6 +12,7 @@ use muster_proto::v1;
 use crate::{
     ca::may_have_data_certificate,
     driver::{Command, Request, SubmitRefusal},
+    events, hookset, host_facts,
     master::{Master, Standing},
     mirrors, office,
 };
@@ -31,6 +32,10 @@ pub(crate) fn start(master: &Arc<Master>) {
         async move { master.answer(Input::Retry).await }
     }));
     tokio::spawn(mirrors::keep(master.clone()));
+    tokio::spawn(hookset::keep(master.clone()));
+    tokio::spawn(hookset::keep_on_change(master.clone()));
+    tokio::spawn(host_facts::keep(master.clone()));
+    tokio::spawn(events::keep(master.clone()));
     tokio::spawn(every(RENEW_PERIOD, master.clone(), move || renew_due(certificates.clone())));
 }
 

@@ -83,9 +83,12 @@ struct Written {
     state_dir: Option<String>,
     run_dir: Option<String>,
     hooks_dir: Option<String>,
+    hooks_source: Option<String>,
+    hooks_on_change: Option<bool>,
     storage_dir: Option<String>,
     os_dir: Option<String>,
     export_dir: Option<String>,
+    host_root: Option<String>,
     log: Option<String>,
 }
 
@@ -102,6 +105,10 @@ pub struct Config {
     pub state_dir: PathBuf,
     /// Sockets.
     pub run_dir: PathBuf,
+    /// The directory whose content `gnt-hooks sync` makes the cluster's own hook set.
+    pub hooks_source: Option<PathBuf>,
+    /// Whether that is done by itself when something in it has changed.
+    pub hooks_on_change: bool,
     /// The log file; standard error where there is none.
     pub log: Option<PathBuf>,
 }
@@ -151,9 +158,14 @@ impl Config {
         directory("storage_dir", &written.storage_dir, "/srv/muster/storage")?;
         directory("os_dir", &written.os_dir, "/srv/muster/os")?;
         directory("export_dir", &written.export_dir, "/srv/muster/export")?;
+        directory("host_root", &written.host_root, "/")?;
         let log =
             written.log.as_deref().map(|text| check.value("log", text, parse_path(text))).transpose()?;
-        let config = Self { name, listen, advertise, state_dir, run_dir, log };
+        let source = written.hooks_source.as_deref();
+        let hooks_source =
+            source.map(|text| check.value("hooks_source", text, parse_path(text))).transpose()?;
+        let hooks_on_change = written.hooks_on_change.unwrap_or(false);
+        let config = Self { name, listen, advertise, state_dir, run_dir, hooks_source, hooks_on_change, log };
         let longest = config.socket().as_os_str().len().max(config.node_socket().as_os_str().len());
         if longest > SOCKET_PATH_BYTES_MAX {
             let why = format!(
@@ -264,6 +276,7 @@ mod tests {
         assert_eq!(config.socket(), Path::new("/run/muster/master.sock"));
         assert_eq!(config.node_socket(), Path::new("/run/muster/node.sock"));
         assert_eq!(config.log, None);
+        assert_eq!((config.hooks_source, config.hooks_on_change), (None, false));
     }
 
     #[test]
@@ -275,6 +288,8 @@ mod tests {
             state_dir = "/a/state"
             run_dir = "/a/run"
             hooks_dir = "/a/hooks"
+            hooks_source = "/a/source"
+            hooks_on_change = true
             storage_dir = "/a/storage"
             os_dir = "/a/os"
             export_dir = "/a/export"
@@ -282,6 +297,7 @@ mod tests {
         "#;
         let config = parse(text).unwrap();
         assert_eq!((config.name.as_str(), config.advertised_ip()), ("node1", "192.0.2.1".parse().ok()));
+        assert_eq!((config.hooks_source, config.hooks_on_change), (Some("/a/source".into()), true));
         assert_eq!((config.state_dir, config.log), ("/a/state".into(), Some("/a/log".into())));
         assert_eq!(parse("listen = '127.64.0.1:1'").unwrap().advertised_ip(), "127.64.0.1".parse().ok());
     }
@@ -298,6 +314,7 @@ mod tests {
             ("advertise = '192.0.2.1:1810'", "without a port"),
             ("state_dir = 'state'", "an absolute path"),
             ("os_dir = ''", "an absolute path"),
+            ("hooks_source = 'hooks'", "an absolute path"),
             ("log = 'stderr'", "an absolute path"),
             (&long, "at most 107 are possible"),
         ] {

@@ -8,10 +8,11 @@ use std::{
 
 use muster_core::{
     calls::{Call, CallAnswer, MasterCall, MirrorCall, NodeCall},
-    engine::{CallId, Effect, HooksCall, Input},
+    engine::{CallId, END_STEP, ENDING_MAX, Effect, HooksCall, Input, Job},
+    hooks::{NodeAnswer, NodeReport},
     names::NodeName,
 };
-use tokio::runtime::Handle;
+use tokio::{runtime::Handle, sync::Semaphore};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -30,12 +31,19 @@ const UNDO_PATIENCE: Duration = Duration::from_secs(10);
 /// Between two tries of an undo.
 const UNDO_PAUSE: Duration = Duration::from_millis(500);
 
+/// For how long the master's own node is tried at a job's end.
+const END_PATIENCE: Duration = Duration::from_secs(60);
+/// Between two tries.
+const END_PAUSE: Duration = Duration::from_secs(2);
+
 /// Performs effects.
 pub(crate) struct Effects {
     master: Arc<Master>,
     runtime: Handle,
     /// Calls that the master carries out itself at the moment.
     own_calls: Arc<OwnCalls>,
+    /// A permit for each job whose end scripts are told of at the moment.
+    ends: Arc<Semaphore>,
 }
 
 /// One of these locks is held for the change of a map only.
@@ -74,14 +82,14 @@ impl OwnCalls {
 
 impl Effects {
     pub(crate) fn new(master: Arc<Master>, runtime: Handle) -> Self {
-        Effects { master, runtime, own_calls: Arc::default() }
+        Effects { master, runtime, own_calls: Arc::default(), ends: Arc::new(Semaphore::new(ENDING_MAX)) }
     }
 
     pub(crate) fn perform(&self, effect: Effect) {
         let master = self.master.clone();
         let own_calls = self.own_calls.clone();
         match effect {
-            Effect::RunHooks(call) => drop(self.runtime.spawn(run_hooks(master, *call))),
+            Effect::RunHooks(call) => drop(self.runtime.spawn(run_hooks(master, self.ends.clone(), *call))),
             Effect::Execute { id, call } => drop(self.runtime.spawn(execute(master, own_calls, id, call))),
             Effect::ExecuteAfter { id, call, job, calls } => {
                 drop(self.runtime.spawn(execute_after(master, own_calls, id, call, job, calls)));
@@ -111,7 +119,7 @@ fn wire_id(master: &Master, id: &CallId) -> String {
     }
 }
 
-async fn run_hooks(master: Arc<Master>, call: HooksCall) {
+async fn run_hooks(master: Arc<Master>, ends: Arc<Semaphore>, call: HooksCall) {
     let id = call.id.clone();
     let run = RunHooks {
         call_id: wire_id(&master, &id),
@@ -121,20 +129,49 @@ async fn run_hooks(master: Arc<Master>, call: HooksCall) {
         env: call.env,
         policy: call.policy,
         probe: call.probe,
+        global: call.global,
+        files: call.files,
     };
+    if id.step == END_STEP {
+        let told = async {
+            // Where many jobs end at once, as a canceled chain does, their scripts must not all run at once.
+            let _permit = ends.acquire().await;
+            tell_end(&master, &call.node, &run).await
+        };
+        return tokio::select! {
+            report = told => master.answer(Input::HooksAnswered(id, report)).await,
+            // It was killed: no script may begin any more, by a try that was still to be made.
+            () = job_is(&master, id.job, Job::done) => {}
+        };
+    }
     tokio::select! {
         report = master.nodes().run_hooks(&call.node, &run, None) => {
             master.answer(Input::HooksAnswered(id, report)).await;
         }
         // Its nodes are told so: no script may begin afterwards, by a connection that was waited for until now.
-        () = job_is_over(&master, id.job) => {}
+        () = job_is(&master, id.job, |job| job.over() || job.is_ending()) => {}
     }
 }
 
-async fn job_is_over(master: &Master, job: u64) {
+/// Tells a node of a job's end. The master's own is tried again: a host that starts may have its master ready before its
+/// node daemon, and nobody's locks are held.
+async fn tell_end(master: &Master, node: &NodeName, run: &RunHooks) -> NodeReport {
+    let patience = if *node == master.config.name { END_PATIENCE } else { Duration::ZERO };
+    let began = Instant::now();
+    loop {
+        let report = master.nodes().run_hooks(node, run, None).await;
+        let is_reached = !matches!(report.answer, NodeAnswer::NotReached { .. });
+        if is_reached || began.elapsed() + END_PAUSE > patience {
+            return report;
+        }
+        tokio::time::sleep(END_PAUSE).await;
+    }
+}
+
+async fn job_is(master: &Master, job: u64, so: impl Fn(&Job) -> bool) {
     match master.view().follow(job) {
         // One that is not known any more is archived.
-        Some(mut job) => job.wait_for(|view| view.job.over()).await.map(drop).unwrap_or_default(),
+        Some(mut job) => job.wait_for(|view| so(&view.job)).await.map(drop).unwrap_or_default(),
         None => std::future::pending().await,
     }
 }
@@ -190,6 +227,7 @@ fn changes_guests(call: &NodeCall) -> bool {
         )
         | NodeCall::DiskCreate { .. }
         | NodeCall::DiskRemove { .. }
+        | NodeCall::DiskAbsent { .. }
         | NodeCall::DiskResize { .. }
         | NodeCall::DisksSnapshot { .. }
         | NodeCall::OsCreate { .. }

@@ -23,6 +23,8 @@ pub const NAMES: &[&str] = &[
     "post-hooks.after",
     "undo.before",
     "undo.after",
+    "end-hooks.before",
+    "end-hooks.after",
     "done.before",
     "done.after",
 ];
@@ -78,6 +80,7 @@ pub fn place(phase: &Phase, moment: &str) -> Option<String> {
         Phase::Cleaning { .. } => "cleanup",
         Phase::PostHooks { .. } => "post-hooks",
         Phase::Undoing { .. } => "undo",
+        Phase::Ending { .. } => "end-hooks",
         Phase::Done { .. } => "done",
     };
     Some(format!("{name}.{moment}"))

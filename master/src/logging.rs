@@ -144,6 +144,23 @@ mod tests {
     }
 
     #[test]
+    fn a_target_can_be_shown_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("log");
+        let log = Arc::new(open(&path).unwrap());
+        let filter = filter("muster.job.timing=info").unwrap();
+        tracing::subscriber::with_default(subscriber(LogFormat::Text, filter, log, Colours::Never), || {
+            tracing::info!("something else");
+            tracing::info!(target: "muster.job.timing", "job 1: begins");
+        });
+        let log = std::fs::read_to_string(path).unwrap();
+        assert!(
+            log.trim_end().ends_with("INFO muster.job.timing: job 1: begins") && log.lines().count() == 1,
+            "{log}"
+        );
+    }
+
+    #[test]
     fn a_wrong_filter_or_format_is_an_error() {
         assert!(filter("info,muster_master=debug").is_ok());
         assert_eq!(

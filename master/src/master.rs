@@ -30,6 +30,10 @@ use crate::{
     config::Config,
     driver::{Command, EPOCH_FIRST},
     enrol::Enrolment,
+    events::Events,
+    hookset::HookSetKeeper,
+    host_facts::HostFactsKeeper,
+    job_log::JobLog,
     nodes::{NodeRegistry, Office},
     pins::Pins,
     shell::{CommandSlot, wall_ms},
@@ -83,6 +87,16 @@ pub struct Master {
     pub(crate) backup: Arc<tokio::sync::Mutex<()>>,
     /// A permit for each console that may be open.
     pub(crate) consoles: Arc<Semaphore>,
+    /// The cluster's own hook set.
+    pub(crate) hook_sets: HookSetKeeper,
+    /// What scripts are told that is no operation.
+    pub(crate) events: Arc<Events>,
+    /// Where jobs that begin and end are told.
+    pub(crate) job_log: JobLog,
+    /// What nodes say of their hosts.
+    pub(crate) host_facts: Arc<HostFactsKeeper>,
+    /// A permit for each command and each copy that may be under way.
+    pub(crate) node_commands: Arc<Semaphore>,
     /// Ends the process; the reason is set when it is an error.
     pub(crate) stop: CancellationToken,
     pub(crate) fatal: Arc<Mutex<Option<String>>>,
@@ -210,6 +224,9 @@ impl Master {
             drained: false,
             hooks_only: false,
             master_candidate: true,
+            // The first one of the cluster that is to be.
+            group: Uuid::nil(),
+            tags: Default::default(),
             fingerprints: Vec::new(),
         };
         Ok(Some(Box::new(Cluster {
@@ -220,6 +237,10 @@ impl Master {
             hooks: HookPolicy::default(),
             hypervisor: HypervisorParams { kind: init.hypervisor, ..HypervisorParams::default() },
             fence_command: None,
+            allowed: Default::default(),
+            tags: Default::default(),
+            groups: Default::default(),
+            networks: Default::default(),
             nodes: [(name, node)].into(),
             instances: Default::default(),
             exports: Default::default(),

@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use muster_core::{edit::Touched, model::Cluster, names::NodeName};
+use muster_core::{edit::Touched, hooks::Env, model::Cluster, names::NodeName};
 use muster_proto::transport::TlsState;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use tokio::sync::mpsc;
@@ -13,6 +13,7 @@ use tokio::sync::mpsc;
 use crate::{
     ca::CaError,
     driver::{Driver, EPOCH_FIRST, Loaded},
+    events::Event,
     failpoint::{Failpoints, UnknownFailpoint},
     master::{Master, Standing},
     nodes::{CallError, NodeInfo, Office},
@@ -133,12 +134,15 @@ pub(crate) async fn activate(
     let records = store.load()?;
     let cluster = cluster_from(&records)?;
     let jobs = shell::load_jobs(&records)?;
+    master.hook_sets.load(&records)?;
     master.view.reset(cluster.clone(), jobs.clone());
     let mut epoch = None;
     if let Some(cluster) = &cluster {
         let next = epoch_of(&records)? + 1;
+        // Before any node is met, whose words are newer.
+        let mut stale = master.host_facts.load(cluster, &records)?;
         enter_epoch(master, &mut store, cluster, next)?;
-        let stale = master.enrolment.load(cluster, &records)?;
+        stale.extend(master.enrolment.load(cluster, &records)?);
         store.commit(&Batch { deletes: stale, ..Batch::default() })?;
         accept_renewals(master, cluster.nodes.keys());
         epoch = Some(check_nodes(master, &mut store, cluster, next, start.accept_loss).await?);
@@ -308,7 +312,8 @@ fn accept_renewals<'a>(master: &Master, names: impl Iterator<Item = &'a NodeName
 }
 
 /// Follows a commit that is durable: who is accepted, who is dialled, what nodes are told.
-pub(crate) async fn configuration_changed(master: &Arc<Master>, touched: &BTreeSet<Touched>) {
+/// Scripts hear of it where it `is_news`.
+pub(crate) async fn configuration_changed(master: &Arc<Master>, touched: &BTreeSet<Touched>, is_news: bool) {
     let cluster = master.view.cluster();
     let mut settled = master.pins.settled(cluster.as_deref(), touched);
     let Some(cluster) = cluster else { return leave(master) };
@@ -327,8 +332,13 @@ pub(crate) async fn configuration_changed(master: &Arc<Master>, touched: &BTreeS
     }
     master.pins.apply(Some(&cluster), touched);
     settled.extend(master.enrolment.follow(Some(&cluster), touched));
+    settled.extend(master.host_facts.follow(Some(&cluster), touched));
     master.nodes.update(&cluster);
     accept_renewals(master, touched.iter().filter_map(Touched::node));
+    if is_news {
+        let serial = Env::new().set("CONFIG_SERIAL", cluster.serial.to_string());
+        master.events.push(Event::new("config-update").env(serial));
+    }
     if !settled.is_empty() {
         let master = master.clone();
         tokio::runtime::Handle::current().spawn(async move {
@@ -341,10 +351,19 @@ pub(crate) async fn configuration_changed(master: &Arc<Master>, touched: &BTreeS
 }
 
 /// The cluster is gone: nobody is accepted, nothing is served but the local socket.
-fn leave(master: &Master) {
+fn leave(master: &Arc<Master>) {
+    let gone = master.clone();
+    tokio::runtime::Handle::current().spawn(async move {
+        let batch = Batch { deletes: vec![keys::HOOK_SET.to_owned()], ..Batch::default() };
+        if gone.commands.write(batch).await.is_err() {
+            tracing::debug!("the driver ended before the record of the hook set was deleted");
+        }
+    });
     master.pins.clear();
     master.enrolment.clear();
-    master.nodes.clear();
+    master.hook_sets.clear();
+    master.host_facts.clear();
+    master.nodes.end_members();
     master.close_tcp();
     master.set_standing(Standing::NoCluster);
 }

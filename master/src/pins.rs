@@ -149,6 +149,9 @@ impl Pins {
                 | Touched::Instance(_)
                 | Touched::Export(_)
                 | Touched::Cleanup(_)
+                | Touched::Group(_)
+                | Touched::Network(_)
+                | Touched::ClusterTags
                 | Touched::Nothing => {}
             }
         }
@@ -169,6 +172,9 @@ impl Pins {
                     | Touched::Instance(_)
                     | Touched::Export(_)
                     | Touched::Cleanup(_)
+                    | Touched::Group(_)
+                    | Touched::Network(_)
+                    | Touched::ClusterTags
                     | Touched::Nothing => {}
                 }
             }

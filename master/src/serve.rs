@@ -5,9 +5,10 @@ use std::sync::{Arc, Mutex, atomic::AtomicU64};
 use muster_proto::{
     transport::{Connections, SocketPolicy, bind_unix, common_services, serve_tls, serve_unix},
     v1::{
-        backup_service_server::BackupServiceServer, job_service_server::JobServiceServer,
-        master_service_server::MasterServiceServer, operation_service_server::OperationServiceServer,
-        query_service_server::QueryServiceServer,
+        backup_service_server::BackupServiceServer, command_service_server::CommandServiceServer,
+        hook_runs_service_server::HookRunsServiceServer, hook_set_service_server::HookSetServiceServer,
+        job_service_server::JobServiceServer, master_service_server::MasterServiceServer,
+        operation_service_server::OperationServiceServer, query_service_server::QueryServiceServer,
     },
 };
 use tokio::{
@@ -25,12 +26,18 @@ use crate::{
     config::Config,
     enrol::{self, ClusterFacts, Enrolment},
     failpoint::Failpoints,
+    hookset::{self, HookSetKeeper},
+    host_facts::HostFactsKeeper,
+    job_log::JobLog,
     lost,
     master::{Master, Standing},
     nodes::{Limits, NodeRegistry, Settings},
     office::{self, OfficeRecord, Start, StartError, system},
     pins::Pins,
-    services::{Backups, CONSOLES_MAX, Jobs, Operations, Queries},
+    services::{
+        Backups, COMMANDS_AT_ONCE_MAX, CONSOLES_MAX, Commands, HookRuns, HookSetsGrpc, Jobs, Operations,
+        Queries,
+    },
     shell::{CommandSlot, wall_ms},
     store::{MasterStore, Store, cluster_from},
     takeover::{self, Masters},
@@ -67,6 +74,7 @@ pub async fn run(config: Config, start: Start, failpoints: Failpoints) -> Result
     }
     let standby = start.standby;
     let master = make_master(config, &directory, cluster.as_ref().filter(|_| !standby).map(|c| c.uuid))?;
+    master.nodes.set_before_hooks(hookset::before_hooks(Arc::downgrade(&master)));
     let stop = master.stop.clone();
     let socket = master.config.run_dir.join("master.sock");
     let listener = bind_unix(&socket, SOCKET_MODE).map_err(|e| system("make the local socket", e))?;
@@ -83,6 +91,7 @@ pub async fn run(config: Config, start: Start, failpoints: Failpoints) -> Result
             master.set_epoch(office::epoch_of(&records)?);
             office::renew_own(&master, cluster)?;
             master.enrolment.load(cluster, &records)?;
+            master.host_facts.load(cluster, &records)?;
             open_tcp(&master).await?;
         }
     } else {
@@ -99,6 +108,8 @@ pub async fn run(config: Config, start: Start, failpoints: Failpoints) -> Result
     master.close_tcp();
     local.await.ok();
     std::fs::remove_file(&socket).ok();
+    let job_log = master.job_log.clone();
+    tokio::task::spawn_blocking(move || job_log.close()).await.ok();
     match master.fatal.lock().expect(A_LOCK).take() {
         Some(reason) => Err(StartError::Fatal(reason)),
         None => Ok(()),
@@ -143,34 +154,10 @@ fn make_master(
     let stop = CancellationToken::new();
     let lost = Arc::new(Mutex::new(None));
     let standing = watch::Sender::new(Standing::NoCluster);
-    let nodes = NodeRegistry::new(Settings {
-        local: config.name.clone(),
-        local_socket: config.run_dir.join("node.sock"),
-        version: crate::VERSION.to_owned(),
-        limits: Limits::default(),
-        alive_jobs: {
-            let view = view.clone();
-            Arc::new(move || view.alive())
-        },
-        guests: {
-            let view = view.clone();
-            Arc::new(move |node| view.generations_on(node))
-        },
-        office_lost: {
-            let (stop, lost, standing) = (stop.clone(), lost.clone(), standing.subscribe());
-            Arc::new(move |reason| {
-                if *standing.borrow() != Standing::Active {
-                    // It was not in office yet; whether it may be is decided where it starts.
-                    return tracing::debug!(reason, "a node refused this master's epoch");
-                }
-                tracing::error!(reason, "this master is no longer in office");
-                lost.lock()
-                    .expect(A_LOCK)
-                    .get_or_insert(format!("this master is no longer in office: {reason}"));
-                stop.cancel();
-            })
-        },
-    });
+    let host_facts = Arc::new(HostFactsKeeper::default());
+    let job_log = JobLog::start(config.store(), config.state_dir.join("last"), config.name.clone());
+    let job_log = job_log.map_err(|error| system("make a thread", error))?;
+    let nodes = NodeRegistry::new(node_settings(&config, &view, &host_facts, &stop, &lost, &standing));
     Ok(Arc::new_cyclic(|master: &std::sync::Weak<Master>| Master {
         standing,
         enrolment: Enrolment::new(
@@ -180,6 +167,8 @@ fn make_master(
             Arc::new(OfficeFacts(master.clone())),
             Arc::new(wall_ms),
         ),
+        hook_sets: HookSetKeeper::new(&config.state_dir),
+        job_log,
         config,
         commands,
         epoch: AtomicU64::new(0),
@@ -196,7 +185,58 @@ fn make_master(
         laid_aside: Mutex::default(),
         backup: Arc::default(),
         consoles: Arc::new(Semaphore::new(CONSOLES_MAX)),
+        events: Arc::default(),
+        host_facts,
+        node_commands: Arc::new(Semaphore::new(COMMANDS_AT_ONCE_MAX)),
     }))
+}
+
+/// What the connections to nodes ask of the master, and tell it.
+fn node_settings(
+    config: &Config,
+    view: &Arc<View>,
+    host_facts: &Arc<HostFactsKeeper>,
+    stop: &CancellationToken,
+    lost: &Arc<Mutex<Option<String>>>,
+    standing: &watch::Sender<Standing>,
+) -> Settings {
+    Settings {
+        local: config.name.clone(),
+        local_socket: config.run_dir.join("node.sock"),
+        version: crate::VERSION.to_owned(),
+        limits: Limits::default(),
+        alive_jobs: {
+            let view = view.clone();
+            Arc::new(move || view.alive())
+        },
+        guests: {
+            let view = view.clone();
+            Arc::new(move |node| view.generations_on(node))
+        },
+        host_told: {
+            let (view, facts) = (view.clone(), host_facts.clone());
+            Arc::new(move |name, state| {
+                let Some(cluster) = view.cluster() else { return };
+                if let Some(node) = cluster.nodes.get(name) {
+                    facts.told(name, node.uuid, state, wall_ms());
+                }
+            })
+        },
+        office_lost: {
+            let (stop, lost, standing) = (stop.clone(), lost.clone(), standing.subscribe());
+            Arc::new(move |reason| {
+                if *standing.borrow() != Standing::Active {
+                    // It was not in office yet; whether it may be is decided where it starts.
+                    return tracing::debug!(reason, "a node refused this master's epoch");
+                }
+                tracing::error!(reason, "this master is no longer in office");
+                lost.lock()
+                    .expect(A_LOCK)
+                    .get_or_insert(format!("this master is no longer in office: {reason}"));
+                stop.cancel();
+            })
+        },
+    }
 }
 
 /// What enrolment must know of this master.
@@ -219,7 +259,10 @@ fn routes(master: &Arc<Master>) -> Result<Routes, StartError> {
         .add_service(BackupServiceServer::new(Backups(master.clone())))
         .add_service(JobServiceServer::new(Jobs(master.clone())))
         .add_service(QueryServiceServer::new(Queries(master.clone())))
-        .add_service(enrol::enrolment_server(&master.enrolment))
+        .add_service(HookSetServiceServer::new(HookSetsGrpc(master.clone())))
+        .add_service(HookRunsServiceServer::new(HookRuns(master.clone())))
+        .add_service(CommandServiceServer::new(Commands(master.clone())))
+        .add_service(enrol::enrolment_server(&master.enrolment, &master.events))
         .add_service(enrol::token_server(&master.enrolment))
         .add_service(MasterServiceServer::new(Masters(master.clone()))))
 }

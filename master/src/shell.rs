@@ -7,7 +7,7 @@ use std::{
     time::Instant,
 };
 
-use muster_core::engine::Now;
+use muster_core::{edit::Edit, engine::Now};
 use tokio::{runtime::Handle, sync::mpsc};
 use uuid::Uuid;
 
@@ -149,12 +149,20 @@ fn lay_aside(driver: MasterDriver, retired: Retired, master: &Arc<Master>) -> Re
 
 /// Shows what is durable now, answers those who wait for it, performs what follows from it.
 fn release(mut released: Released, master: &Arc<Master>, runtime: &Handle, effects: &Effects) {
-    master.view().publish_jobs(std::mem::take(&mut released.jobs));
+    for job in std::mem::take(&mut released.jobs) {
+        let id = job.id();
+        let before = master.view().job(id);
+        master.view().publish_jobs([job]);
+        if let Some(now) = master.view().job(id) {
+            master.job_log.changed(before.as_ref().map(|view| &*view.job), &now.job);
+        }
+    }
     master.view().forget_jobs(&released.archived);
     let edits = std::mem::take(&mut released.edits);
     if !edits.is_empty() {
+        let is_news = !edits.iter().all(Edit::is_bookkeeping);
         master.view().publish_edits(edits, released.serial);
-        runtime.block_on(office::configuration_changed(master, &released.touched));
+        runtime.block_on(office::configuration_changed(master, &released.touched, is_news));
     }
     released.reply();
     for effect in std::mem::take(&mut released.effects) {

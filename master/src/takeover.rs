@@ -6,7 +6,7 @@
 //!   | <------------ records, CA ----------  answers everybody "the master is X" from now on
 //!   | own store, epoch + 1, driver starts
 //!   | job MASTER_FAILOVER: pre hooks, commit, post hooks
-//!   | on any end but success: TakeBack --->  epoch + 2, drives again
+//!   | on any end without a commit: TakeBack ->  epoch + 2, drives again
 //!   | own store and CA are removed, standby again
 //! ```
 //!
@@ -15,11 +15,7 @@
 use std::{net::SocketAddr, pin::Pin, sync::Arc};
 
 use futures::{Stream, StreamExt};
-use muster_core::{
-    engine::{Job, Outcome, Phase},
-    names::NodeName,
-    ops::Op,
-};
+use muster_core::{engine::Job, names::NodeName, ops::Op};
 use muster_proto::{
     transport::{
         ClientTls, Expect, Identity, IdentityKind, Peer, PrivateKeyPem, TlsState, connect_tls, describe,
@@ -80,6 +76,7 @@ impl Master {
         self.keep_store(store, failpoints);
         self.nodes.clear();
         self.enrolment.clear();
+        self.host_facts.clear();
         self.set_standing(Standing::Retired { successor });
     }
 }
@@ -181,7 +178,7 @@ fn check_job(record: &v1::StoreRecord) -> Result<Job, Status> {
     };
     let job: Job =
         crate::store::decode(&record.key, &record.value).map_err(|error| wrong(error.to_string()))?;
-    let ended = matches!(&job.phase, Phase::Done { outcome: Outcome::Error(_) | Outcome::Canceled, .. });
+    let ended = job.done() && !job.committed;
     if record.key != keys::job(job.id()) || !ended || !matches!(job.submission.op, Op::MasterFailover(_)) {
         return Err(wrong(job.summary()));
     }
@@ -352,9 +349,8 @@ const GOING_BACK_LIMIT: std::time::Duration = std::time::Duration::from_secs(30)
 
 /// Waits until the office is where the job's end leaves it, so that who is told of the end finds a master.
 pub(crate) async fn settled(master: &Master, job: &Job) {
-    let failed = !matches!(&job.phase, Phase::Done { outcome: Outcome::Success, .. });
-    if !matches!(job.submission.op, Op::MasterFailover(_)) || !failed || master.standing() != Standing::Active
-    {
+    let is_failover = matches!(job.submission.op, Op::MasterFailover(_));
+    if !is_failover || job.committed || master.standing() != Standing::Active {
         return;
     }
     let mut standing = master.standing.subscribe();
@@ -364,21 +360,14 @@ pub(crate) async fn settled(master: &Master, job: &Job) {
     }
 }
 
-/// Waits for the job's end; the office goes back unless it succeeded.
+/// Waits for the job's end; the office goes back unless the commit gave it to this node, whatever came after that. No
+/// other job begins here meanwhile.
 pub(crate) async fn see_to_the_end(master: Arc<Master>, job: u64) {
     let Some(mut views) = master.view.follow(job) else { return };
     let done = views.wait_for(|view| view.job.done()).await.map(|view| view.job.clone());
     let Ok(job) = done else { return };
-    match &job.phase {
-        Phase::Done { outcome: Outcome::Success, .. } if !job.submission.dry_run => {}
-        Phase::Done { .. }
-        | Phase::Waiting
-        | Phase::PreHooks { .. }
-        | Phase::Running { .. }
-        | Phase::Cleaning { .. }
-        | Phase::PostHooks { .. }
-        | Phase::Undoing { .. }
-        | Phase::Blocked { .. } => stand_down(&master, &job).await,
+    if !job.committed {
+        stand_down(&master, &job).await;
     }
 }
 
@@ -387,8 +376,15 @@ async fn stand_down(master: &Arc<Master>, job: &Job) {
     let (reply, answer) = oneshot::channel();
     let reply = Box::new(move |result: Result<Records, String>| drop(reply.send(result)));
     let old = master.view.cluster().map(|cluster| cluster.master.to_string()).unwrap_or_default();
-    if master.send(Command::HandOver(old, reply)).await.is_err() || answer.await.is_err() {
-        return master.fatal("could not stop driving after a master failover that failed");
+    let sent = master.send(Command::HandOver(old, reply)).await.map_err(|status| status.message().to_owned());
+    let stopped = match sent {
+        Ok(()) => answer.await.unwrap_or_else(|_| Err("the driver has ended".to_owned())),
+        Err(why) => Err(why),
+    };
+    if let Err(why) = stopped {
+        // Going on would remove the records under a driver that still executes jobs.
+        let text = format!("could not stop driving after a master failover that failed: {why}");
+        return master.fatal(&text);
     }
     master.close_tcp();
     let client = client(master).await;

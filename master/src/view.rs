@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, RwLock, RwLockReadGuard},
 };
 
-use muster_core::{edit::Edit, engine::Job, locks::Locks, model::Cluster, names::NodeName};
+use muster_core::{calls::AliveJobs, edit::Edit, engine::Job, locks::Locks, model::Cluster, names::NodeName};
 use tokio::sync::watch;
 use uuid::Uuid;
 
@@ -67,17 +67,27 @@ impl View {
         self.read_jobs().values().map(|job| job.borrow().clone()).collect()
     }
 
-    /// Numbers of the jobs that have something to do: nodes end the runs of all others.
-    pub fn alive(&self) -> Vec<u64> {
+    /// The jobs that have something to do: nodes end the runs of all others.
+    pub fn alive(&self) -> AliveJobs {
         let jobs = self.read_jobs();
-        jobs.iter().filter(|(_, job)| job.borrow().job.alive()).map(|(id, _)| *id).collect()
+        let mut alive = AliveJobs::default();
+        for (id, job) in jobs.iter() {
+            let job = &job.borrow().job;
+            if job.alive() {
+                alive.all.insert(*id);
+            }
+            if job.is_ending() {
+                alive.ending.insert(*id);
+            }
+        }
+        alive
     }
 
     /// What jobs lock, or wait to lock; one that was killed and is blocked too.
     pub fn locks(&self) -> Vec<Locks> {
         let jobs = self.read_jobs();
         let views = jobs.values().map(|job| job.borrow().job.clone());
-        views.filter(|job| !job.done()).map(|job| job.submission.locks()).collect()
+        views.filter(|job| !job.is_unlocked()).map(|job| job.submission.locks()).collect()
     }
 
     /// The instances that have files on a node, with their generations.

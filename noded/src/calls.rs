@@ -56,6 +56,7 @@ pub(crate) fn parse(wire: Option<v1::NodeCall>) -> Result<NodeCall, Status> {
         NodeCall::ExportPublish { manifest, .. } => check_manifest(manifest)?,
         NodeCall::DiskCreate { .. }
         | NodeCall::DiskRemove { .. }
+        | NodeCall::DiskAbsent { .. }
         | NodeCall::DiskResize { .. }
         | NodeCall::GuestResume { .. }
         | NodeCall::GuestStop { .. }
@@ -75,6 +76,7 @@ pub(crate) fn fault_point(call: &NodeCall) -> FaultPoint {
     match call {
         NodeCall::DiskCreate { .. } => FaultPoint::DiskCreate,
         NodeCall::DiskRemove { .. } => FaultPoint::DiskRemove,
+        NodeCall::DiskAbsent { .. } => FaultPoint::DiskAbsent,
         NodeCall::GuestStart { .. } => FaultPoint::GuestStart,
         NodeCall::GuestResume { .. } => FaultPoint::GuestResume,
         NodeCall::GuestStop { .. } => FaultPoint::GuestStop,
@@ -109,7 +111,10 @@ pub(crate) fn perform(
 ) -> Result<Output, String> {
     match call {
         NodeCall::DiskCreate { disk, size_mib } => done(on.disks.create(*disk, *size_mib)),
-        NodeCall::DiskRemove { disk } => done(on.disks.remove(*disk)),
+        NodeCall::DiskRemove { disk } => {
+            on.hypervisors.replaced(&[*disk]).map_err(|error| words(&error))?;
+            done(on.disks.remove(*disk))
+        }
         NodeCall::GuestStart { guest, force, paused } => start(on, guest, *force, *paused, cancel),
         NodeCall::GuestResume { instance, .. } => {
             // Copies that follow by now are not among these.
@@ -125,13 +130,14 @@ pub(crate) fn perform(
         NodeCall::OsCreate { guest, reinstall } => {
             is_down(on, guest)?;
             written(on, guest)?;
-            done(on.oses.create(guest, *reinstall, on.disks, cancel))
+            done(on.oses.create(guest, *reinstall, on.disks, tell, cancel))
         }
         NodeCall::OsRename { guest, old_name } => {
             is_down(on, guest)?;
             written(on, guest)?;
             done(on.oses.rename(guest, old_name, on.disks, cancel))
         }
+        NodeCall::DiskAbsent { disk } => done(on.disks.absent(*disk)),
         NodeCall::DiskResize { disk, size_mib } => done(on.disks.resize(*disk, *size_mib)),
         NodeCall::ExportStage { export } => done(on.exports.stage(*export)),
         NodeCall::ExportPublish { export, manifest } => {
@@ -152,7 +158,7 @@ fn mirror(on: &Backends<'_>, call: &MirrorCall, tell: Tell<'_>, cancel: &Cancel)
     match call {
         MirrorCall::Serve { copies, peer, listen } => {
             let disks: Vec<Uuid> = copies.iter().map(|(copy, _)| *copy).collect();
-            on.hypervisors.served(&disks).map_err(|error| words(&error))?;
+            on.hypervisors.replaced(&disks).map_err(|error| words(&error))?;
             let ports = on.serving.serve(copies, peer.as_str(), *listen).map_err(|error| words(&error))?;
             Ok(Output { ports, ..Output::default() })
         }
@@ -161,7 +167,7 @@ fn mirror(on: &Backends<'_>, call: &MirrorCall, tell: Tell<'_>, cancel: &Cancel)
             let mirrors = on.hypervisors.clean(*instance, copies).map_err(|error| words(&error))?;
             Ok(Output { mirrors, ..Output::default() })
         }
-        MirrorCall::Trust { instance, copies } => done(on.hypervisors.trust(*instance, copies)),
+        MirrorCall::Trust { instance, copies, disks } => done(on.hypervisors.trust(*instance, copies, disks)),
         MirrorCall::Start { instance, peer, address, mirrors, sync, wait, .. } => {
             let target = MirrorTarget {
                 peer: peer.to_string(),

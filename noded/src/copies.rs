@@ -3,12 +3,13 @@
 //! They are no journaled calls: a copy that broke off is made again from its start.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
 use futures::future::BoxFuture;
+use muster_core::calls::AliveJobs;
 use muster_hooksrv::{
     CallError, CallId,
     agent::{Ended, Runs},
@@ -104,7 +105,7 @@ impl Drop for Copy {
 }
 
 impl Runs for Copies {
-    fn end_job(&self, job: u64) -> BoxFuture<'_, Ended> {
+    fn end_job<'a>(&'a self, job: u64, _calls: &'a [CallId]) -> BoxFuture<'a, Ended> {
         Box::pin(self.end(move |of| of == job))
     }
 
@@ -113,8 +114,8 @@ impl Runs for Copies {
         Box::pin(async { Ok(()) })
     }
 
-    fn end_others(&self, alive_jobs: BTreeSet<u64>) -> BoxFuture<'_, usize> {
-        Box::pin(async move { self.end(|of| of != NO_JOB && !alive_jobs.contains(&of)).await.told })
+    fn end_others(&self, alive: AliveJobs) -> BoxFuture<'_, usize> {
+        Box::pin(async move { self.end(|of| of != NO_JOB && !alive.spares(of, false)).await.told })
     }
 
     fn clear(&self) -> BoxFuture<'_, Result<(), CallError>> {
@@ -131,10 +132,10 @@ mod tests {
         let copies = Arc::new(Copies::default());
         let (mine, other, unnamed) = (copies.begin(1), copies.begin(2), copies.begin(NO_JOB));
         let copying = tokio::spawn(async move { mine.told_to_end().await });
-        assert_eq!(copies.end_job(1).await, Ended { told: 1, left: 0 });
+        assert_eq!(copies.end_job(1, &[]).await, Ended { told: 1, left: 0 });
         assert_eq!(copying.await.unwrap().code(), tonic::Code::Aborted);
-        assert_eq!(copies.end_job(1).await, Ended::default());
-        let ending = copies.end_others(BTreeSet::from([3]));
+        assert_eq!(copies.end_job(1, &[]).await, Ended::default());
+        let ending = copies.end_others(AliveJobs { all: [3].into(), ..AliveJobs::default() });
         tokio::pin!(ending);
         assert!(futures::poll!(&mut ending).is_pending(), "it waits for the copy's end");
         assert!(other.may_go_on().is_err());

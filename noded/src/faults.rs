@@ -18,6 +18,8 @@ pub(crate) enum FaultPoint {
     DiskCreate,
     /// A disk is removed.
     DiskRemove,
+    /// A disk must not be there.
+    DiskAbsent,
     /// A guest is started.
     GuestStart,
     /// A guest that was started paused goes on.

@@ -58,7 +58,7 @@ fn seek(file: &File, to: SeekFrom) -> io::Result<Option<u64>> {
     }
 }
 
-fn bytes_u64(size: usize) -> u64 {
+pub(crate) fn bytes_u64(size: usize) -> u64 {
     u64::try_from(size).expect("usize fits into u64 on all our platforms")
 }
 

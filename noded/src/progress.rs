@@ -1,5 +1,7 @@
 //! How far a call is that takes long, in words and percent.
 
+use std::time::{Duration, Instant};
+
 /// How far a call is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Progress {
@@ -26,6 +28,36 @@ pub(crate) fn copied(done: u64, total: u64, bytes_per_second: u64) -> Progress {
     let (done_mib, total_mib, rate) = (done / MIB, total.div_ceil(MIB), bytes_per_second / MIB);
     let text = format!("{done_mib} of {total_mib} MiB, {rate} MiB/s");
     Progress { text, percent: Some(percent(done, total)) }
+}
+
+/// Between two reports of a copy.
+const TELL_PERIOD: Duration = Duration::from_millis(500);
+
+/// Tells how far a copy is, now and then.
+pub(crate) struct Copying<'a> {
+    tell: Tell<'a>,
+    total: u64,
+    /// What was carried, holes left out.
+    bytes: u64,
+    begun: Instant,
+    told: Option<Instant>,
+}
+
+impl<'a> Copying<'a> {
+    /// A copy of so many bytes, holes included, begins.
+    pub(crate) fn begin(tell: Tell<'a>, total: u64) -> Self {
+        Copying { tell, total, bytes: 0, begun: Instant::now(), told: None }
+    }
+
+    /// So many bytes more were carried, and all up to `position` is done.
+    pub(crate) fn carried(&mut self, bytes: u64, position: u64) {
+        self.bytes += bytes;
+        if self.told.is_none_or(|told| told.elapsed() > TELL_PERIOD) {
+            self.told = Some(Instant::now());
+            let seconds = self.begun.elapsed().as_secs().max(1);
+            (self.tell)(copied(position, self.total, self.bytes / seconds));
+        }
+    }
 }
 
 #[cfg(test)]

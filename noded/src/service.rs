@@ -114,9 +114,10 @@ fn storage_status(error: &StorageError) -> Status {
             Status::not_found(text)
         }
         StorageError::TooLarge { .. } => Status::invalid_argument(text),
-        StorageError::OtherSize { .. } | StorageError::OtherExport(_) | StorageError::HoldsData { .. } => {
-            Status::failed_precondition(text)
-        }
+        StorageError::OtherSize { .. }
+        | StorageError::OtherExport(_)
+        | StorageError::HoldsData { .. }
+        | StorageError::StillThere(_) => Status::failed_precondition(text),
         StorageError::DamagedImage { .. } | StorageError::Served { .. } => Status::failed_precondition(text),
         StorageError::Cancelled { .. } => Status::aborted(text),
         StorageError::File { .. } => Status::internal(text),
@@ -471,6 +472,10 @@ fn write_image(
     length: u64,
     mut pieces: mpsc::Receiver<Piece>,
 ) -> Result<Written, Status> {
+    if let Image::Disk(disk) = image {
+        let replaced = node.hypervisors.replaced(&[*disk]);
+        replaced.map_err(|error| Status::internal(words(&error)))?;
+    }
     let (file, target) = image.open_write(node).map_err(|error| storage_status(&error))?;
     let begun = ImageWriter::begin(file, target, length);
     let mut writer = begun.map_err(|error| image_status(&error))?;

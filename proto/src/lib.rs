@@ -3,6 +3,7 @@
 //! Wire types are parsed here, once; nothing behind this crate sees them unparsed.
 
 pub mod convert;
+pub mod hookset;
 pub mod transport;
 pub mod v1;
 

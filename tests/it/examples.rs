@@ -4,6 +4,8 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
+use muster_core::{hooks::HooksVersion, ops::used_directories};
+
 use crate::cluster::{Cluster, Output, run};
 
 fn install(hooks: &Path) {
@@ -49,7 +51,9 @@ fn the_allow_list_allows_what_it_names() {
         assert_eq!(output.status.code(), Some(code), "{list:?} {instance}: {output}");
         assert!(code == 0 || output.stdout.contains(instance), "{output}");
     }
-    hook(dir.path(), entry, "2", &[("INSTANCE_NAME", "db1")]).exits(0);
+    // A guard guards in both versions, and doesn't guess in one that it doesn't know.
+    hook(dir.path(), entry, "2", &[("INSTANCE_NAME", "db1")]).exits(1).says(&["db1 is not on the list"]);
+    hook(dir.path(), entry, "3", &[("INSTANCE_NAME", "web")]).exits(1).says(&["version 3"]);
 }
 
 #[test]
@@ -71,10 +75,34 @@ fn the_maintenance_window_opens_and_closes() {
             Some(text) => fs::write(file, text).unwrap(),
             None => assert!(!file.exists()),
         }
-        for directory in ["instance-shutdown", "instance-failover", "instance-remove", "mirror-replace"] {
+        for (version, directory) in [
+            ("1", "instance-shutdown"),
+            ("1", "instance-failover"),
+            ("1", "instance-remove"),
+            ("1", "mirror-replace"),
+            ("2", "instance-stop"),
+            ("2", "instance-failover"),
+            ("2", "instance-remove"),
+            ("2", "instance-reboot"),
+            ("2", "instance-reinstall"),
+            ("2", "instance-move"),
+            ("2", "mirrors-replace"),
+        ] {
             let about = [("OP_ID", "OP_INSTANCE_SHUTDOWN"), ("OP_TARGET", "web1")];
-            let output = hook(dir.path(), &format!("{directory}-pre.d/20-maintenance-window"), "1", &about);
+            let output =
+                hook(dir.path(), &format!("{directory}-pre.d/20-maintenance-window"), version, &about);
             assert_eq!(output.status.code(), Some(code), "{windows:?}: {output}");
+        }
+    }
+}
+
+#[test]
+fn they_stand_in_the_directories_of_both_versions() {
+    let dir = tempfile::tempdir().unwrap();
+    install(dir.path());
+    for version in HooksVersion::ALL {
+        for name in used_directories(version).filter(|name| name.ends_with("-post.d")) {
+            assert!(dir.path().join(&name).join("90-audit-log").exists(), "{name} of version {version}");
         }
     }
 }
@@ -117,6 +145,10 @@ fn a_cluster_runs_them() {
         let log = fs::read_to_string(cluster.node_dir(node).join("hooks/audit.log")).unwrap();
         assert!(log.contains("op=OP_INSTANCE_ADD target=web1") && log.contains("reason=\"first\""), "{log}");
     }
+    cluster.ok("cluster modify --hooks-version 2");
+    cluster.gnt("instance add -t diskless -n node2 -o none db1").exits(1).says(&["10-allow-list", "db1"]);
+    fs::write(cluster.node_dir(1).join("hooks/maintenance-windows"), "# none\n").unwrap();
+    cluster.gnt("instance stop web1").exits(1).says(&["20-maintenance-window"]);
     let hooks = cluster.ok("hooks list");
     hooks.says(&["10-allow-list", "20-maintenance-window", "90-audit-log", "node2"]);
 }

@@ -37,6 +37,14 @@ pub(crate) fn cluster(nodes: u32) -> Cluster {
     cluster
 }
 
+/// The same, its daemons with the host names of their nodes; for root.
+pub(crate) fn named_cluster(nodes: u32) -> Cluster {
+    let args = ["--nodes", &nodes.to_string(), "--hypervisor", "qemu", "--isolate"];
+    let cluster = Cluster::with_prepared(&args, |cluster| give_guest(cluster, nodes));
+    cluster.ok("cluster modify --accel tcg");
+    cluster
+}
+
 /// The same, in a network of its own that shell commands set up; for root.
 pub(crate) fn isolated_cluster(nodes: u32, setup: &str) -> Cluster {
     let cluster =
@@ -204,7 +212,7 @@ pub(crate) fn in_sync(cluster: &Cluster, instance: &str) {
     let so = wait_until(BOOT_LIMIT, || {
         last = cluster.ok(&format!("instance info {instance}")).stdout;
         let copies: Vec<&str> = last.lines().filter(|line| line.contains("mirror component")).collect();
-        !copies.is_empty() && copies.iter().all(|line| line.contains("consistent (in sync)"))
+        !copies.is_empty() && copies.iter().all(|line| line.contains(" consistent (in sync)"))
     });
     assert!(so, "{instance} is not in sync: {last}");
 }

@@ -6,7 +6,10 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 
-use muster_core::ops::used_directories;
+use muster_core::{
+    hooks::HooksVersion,
+    ops::{hook_directories, used_directories},
+};
 use serde_json::{Value, json};
 
 use crate::cluster::Cluster;
@@ -14,6 +17,9 @@ use crate::dumps::{DUMP, Dump};
 
 /// Stands for the job's number.
 const JOB_ID: &str = "<the job's number>";
+
+/// Stands for what only the job knows, when it is done.
+const AFTER: &str = "<known after the operation>";
 
 /// One script's environment by what `explain` says: phase, node, variables.
 type Promise = (String, String, BTreeMap<String, String>);
@@ -64,6 +70,18 @@ fn kept(dumps: Vec<Dump>, job: u64) -> Vec<Promise> {
     for Dump { directory, node, mut env, .. } in dumps {
         let id = env.insert("GANETI_JOB_ID".to_owned(), JOB_ID.to_owned());
         assert_eq!(id, Some(job.to_string()));
+        let is_global = directory == "global-post.d";
+        let is_told = is_global || env["GANETI_HOOKS_VERSION"] == "2" && directory.ends_with("-post.d");
+        if is_global {
+            assert_eq!(env.insert("GANETI_POST_STATUS".to_owned(), AFTER.to_owned()).unwrap(), "success");
+        }
+        for name in ["JOB_STARTED", "JOB_ENDED", "POST_NODES_COUNT", "POST_NODES_PATH"] {
+            let known = env.get_mut(&format!("GANETI_{name}"));
+            assert_eq!(known.is_some(), is_told, "{name} in {directory}");
+            if let Some(value) = known {
+                AFTER.clone_into(value);
+            }
+        }
         all.push((directory, node, env));
     }
     all.sort();
@@ -85,8 +103,9 @@ fn check(cluster: &Cluster, line: &str, scripts: usize) -> Value {
 #[test]
 fn e4_scripts_get_what_was_explained_for_every_operation_on_instances() {
     let cluster = Cluster::up(3);
-    let prefixes: Vec<String> =
-        used_directories().filter_map(|name| name.strip_suffix("-pre.d").map(str::to_owned)).collect();
+    let prefixes: Vec<String> = used_directories(HooksVersion::V1)
+        .filter_map(|name| name.strip_suffix("-pre.d").map(str::to_owned))
+        .collect();
     assert_eq!(prefixes.len(), 14);
     cluster.install_dumps(3, &prefixes.iter().map(String::as_str).collect::<Vec<_>>());
     let add = "instance add -t mirror -n node2:node3 -s 64M -m 64M -p 1 -i 192.0.2.7 -o none web1";
@@ -221,10 +240,88 @@ fn people_see_order_skips_limits_and_silent_nodes() {
     cluster.gnt("hooks explain instance start web9").exits(1).says(&["refused: there is no instance web9"]);
     cluster
         .ok("hooks explain cluster modify --hook-timeout allow")
-        .says(&["runs no hooks in interface version 1"]);
+        .says(&["has no hooks of its own in interface version 1", "nothing would run"]);
     cluster.ok("cluster modify --hook-timeout-max 60s");
     cluster.ok(&format!("hooks explain {add}")).says(&["20-second  GANETI_HOOK_KILL_TIMEOUT_S=60"]);
     assert_eq!(cluster.jobs().len(), before.len() + 1, "the change of the parameter alone is a job");
+    // A script without limits of its own has the directory's, and else the cluster's.
+    cluster.ok("cluster modify --hook-kill-limit 40s");
+    cluster.ok(&format!("hooks explain {add}")).says(&["10-first  GANETI_HOOK_KILL_TIMEOUT_S=40"]);
+    cluster.ok("hooks policy set instance-add-pre.d kill_limit=7s");
+    let limits = ["10-first  GANETI_HOOK_KILL_TIMEOUT_S=7", "20-second  GANETI_HOOK_KILL_TIMEOUT_S=60"];
+    cluster.ok(&format!("hooks explain {add}")).says(&limits);
+    cluster.ok("hooks list --no-headers --separator=| -o name,kill_after node1").says(&["10-first|7.000"]);
+    cluster.ok("hooks explain hooks policy reset instance-add-pre.d").says(&["OP_CLUSTER_MODIFY"]);
+}
+
+#[test]
+fn global_scripts_are_explained_with_every_operation() {
+    let cluster = Cluster::up(2);
+    cluster.install_dumps(2, &["global"]);
+    // Without hooks of its own in version 1.
+    let explained = check(&cluster, "group add rack2", 2);
+    assert_eq!((&explained["prefix"], &explained["hooks_version"]), (&Value::Null, &json!(1)));
+    assert_eq!(explained["placeholders"], json!(["GANETI_JOB_ID"]));
+    cluster.ok("hooks explain group add rack3").says(&["has no hooks of its own", "global-pre.d on node1"]);
+    cluster.gnt("hooks explain group add rack2").exits(1).says(&["refused: there is a group rack2"]);
+    // Two before and after it, on the master alone; and with hooks of its own that the master's node takes no part in.
+    check(&cluster, "instance add -t diskless -n node2 -o none web1", 2);
+    cluster.ok("cluster modify --hooks-version 2");
+    cluster.ok("group assign-nodes rack2 node2");
+    cluster.ok("network add --network 198.51.100.0/24 lan");
+    cluster.take_dumps();
+    cluster.install_dumps(2, &["network-connect"]);
+    let explained = check(&cluster, "network connect -N mode=bridged,link=br0 lan rack2", 4);
+    let directories = |phase: &Value| (text(&phase["directory"]), text(&phase["nodes"][0]["node"]));
+    let directories: Vec<_> = explained["phases"].as_array().unwrap().iter().map(directories).collect();
+    let expected = [
+        ("global-pre.d", "node1"),
+        ("network-connect-pre.d", "node2"),
+        ("network-connect-post.d", "node2"),
+        ("global-post.d", "node1"),
+    ];
+    assert_eq!(directories, expected.map(|(directory, node)| (directory.to_owned(), node.to_owned())));
+}
+
+#[test]
+fn e4_scripts_of_version_2_get_what_was_explained() {
+    let cluster = Cluster::up(3);
+    cluster.ok("cluster modify --hooks-version 2");
+    let prefixes: Vec<String> = used_directories(HooksVersion::V2)
+        .filter_map(|name| name.strip_suffix("-post.d").map(str::to_owned))
+        .collect();
+    cluster.install_dumps(3, &prefixes.iter().map(String::as_str).collect::<Vec<_>>());
+    let add = "instance add -t mirror -n node2:node3 -s 64M -m 64M -o none --tags prod,site:north web1";
+    let explained = check_drawn(&cluster, add);
+    assert_eq!(explained["hooks_version"], 2);
+    let env = &explained["phases"][0]["nodes"][0]["scripts"][0]["env"];
+    assert_eq!(env["GANETI_INSTANCE_TAGS"], "prod site:north");
+    check(&cluster, "instance modify -m 96M web1", 6);
+    check(&cluster, "instance failover -f web1", 6);
+    check(&cluster, "instance stop web1", 6);
+    check(&cluster, "node modify --drained yes node3", 4);
+    check(&cluster, "cluster rename -f prod", 2);
+}
+
+/// As [`check`], but what is drawn at submission is not compared, only that it is promised as drawn.
+#[track_caller]
+fn check_drawn(cluster: &Cluster, line: &str) -> Value {
+    const DRAWN: &str = "<drawn at submission>";
+    let explained = explain(cluster, line);
+    cluster.ok(line);
+    let mut kept = kept(cluster.take_dumps(), cluster.last_job().id);
+    let promised = promises(&explained);
+    assert_eq!(promised.len(), kept.len(), "{line}");
+    let mut drawn = 0;
+    for ((.., promised), (.., kept)) in promised.iter().zip(&mut kept) {
+        for (name, value) in promised.iter().filter(|(_, value)| *value == DRAWN) {
+            drawn += 1;
+            assert_ne!(kept.insert(name.clone(), value.clone()), None, "{name}");
+        }
+    }
+    assert!(drawn > 0, "an identity is drawn");
+    assert_eq!(promised, kept, "{line}");
+    explained
 }
 
 #[test]
@@ -269,18 +366,18 @@ fn what_init_makes_is_clean_also_when_its_examples_are_put_to_use() {
     fs::write(&config, format!("hooks_dir = {dir:?}\nstate_dir = \"/nonexistent\"\n")).unwrap();
     let config = config.to_str().unwrap();
     hooks(&["lint", "--config", config]).exits(2).says(&["gnt-hooks init"]);
-    hooks(&["init", "--config", config]).exits(0).says(&["instance-add-pre.d/README.md", "85 things made"]);
-    hooks(&["lint", "--config", config]).exits(0).says(&["nothing found in 28 directories"]);
-    for name in used_directories() {
+    hooks(&["init", "--config", config]).exits(0).says(&["instance-add-pre.d/README.md", "148 things made"]);
+    hooks(&["lint", "--config", config]).exits(0).says(&["nothing found in 49 directories"]);
+    for name in hook_directories(HooksVersion::V1) {
         let example = dir.join(&name).join("10-example.disabled");
         fs::rename(&example, dir.join(&name).join("10-example")).unwrap();
         assert!(dir.join(&name).join("README.md").exists());
     }
-    lint(&dir).exits(0).says(&["nothing found in 28 directories with 56 entries"]);
+    lint(&dir).exits(0).says(&["nothing found in 49 directories with 98 entries"]);
     let again = hooks(&["init", "--dir", dir.to_str().unwrap(), "--json"]).exits(0);
     let made: Value = serde_json::from_str(&again.stdout).unwrap();
-    assert_eq!(made["made"].as_array().unwrap().len(), 28, "only the examples were gone");
-    assert_eq!(made["kept"].as_array().unwrap().len(), 56);
+    assert_eq!(made["made"].as_array().unwrap().len(), 49, "only the examples were gone");
+    assert_eq!(made["kept"].as_array().unwrap().len(), 98);
 }
 
 #[test]
@@ -288,7 +385,7 @@ fn examples_of_init_allow_and_run_in_a_cluster() {
     let cluster = Cluster::up(1);
     let dir = cluster.node_dir(1).join("hooks");
     hooks(&["init", "--dir", dir.to_str().unwrap()]).exits(0);
-    for name in used_directories() {
+    for name in used_directories(HooksVersion::V1) {
         let example = dir.join(&name).join("10-example.disabled");
         fs::rename(&example, dir.join(&name).join("10-example")).unwrap();
     }
@@ -299,7 +396,9 @@ fn examples_of_init_allow_and_run_in_a_cluster() {
         assert_eq!(result.scripts.len(), 1, "{result:?}");
         let said = String::from_utf8_lossy(&result.scripts[0].stdout.as_ref().unwrap().head).into_owned();
         assert_eq!(said, format!("OP_INSTANCE_ADD of web1, job {}, seen on node1\n", job.id));
-        assert_eq!(result.skipped.len(), 1, "the README is skipped");
+        let is_of_init = |name: &str| name.ends_with("README.md") || name.ends_with("10-example.disabled");
+        assert!(result.skipped.iter().all(|entry| is_of_init(&entry.name)), "{result:?}");
+        assert!(result.skipped.iter().any(|entry| entry.name == "README.md"), "the README is skipped");
     }
     cluster.ok("instance remove -f web1");
     cluster.ok("hooks list --json").does_not_say("unused");
@@ -310,10 +409,14 @@ fn the_example_hooks_of_this_repository_are_clean() {
     let temp = tempfile::tempdir().unwrap();
     fs::set_permissions(temp.path(), fs::Permissions::from_mode(0o755)).unwrap();
     let install = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/examples/hooks/install.sh");
-    let mut command = std::process::Command::new(install);
-    command.arg(temp.path());
-    crate::cluster::run(command).exits(0);
-    lint(temp.path()).exits(0).says(&["nothing found"]);
+    for version in ["1", "2"] {
+        let hooks_dir = temp.path().join(version);
+        let mut command = std::process::Command::new(&install);
+        command.arg(&hooks_dir).arg(version);
+        crate::cluster::run(command).exits(0);
+        let args = ["lint", "--hooks-version", version, hooks_dir.to_str().unwrap()];
+        hooks(&args).exits(0).says(&["nothing found"]);
+    }
 }
 
 #[test]

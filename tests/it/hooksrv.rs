@@ -2,6 +2,7 @@
 
 use std::{
     fs,
+    os::unix::fs::PermissionsExt,
     process::{Child, Command, Stdio},
 };
 
@@ -52,6 +53,21 @@ fn an_authorisation_host_denies_and_runs_no_instance() {
     cluster.gnt("node remove node3").exits(1).says(&["node4", "10-no", "not without a ticket"]);
     cluster.ok("hooks list node4").says(&["node-remove-pre.d", "10-no"]);
     cluster.unscript(4, "node-remove-pre.d", "10-no");
+
+    // It takes the cluster's own set like any other node.
+    let source = cluster.dir().join("hooks-source/node-remove-pre.d");
+    fs::create_dir_all(&source).unwrap();
+    fs::write(
+        source.join("20-set"),
+        "#!/bin/sh\n[ \"$GANETI_HOST_NAME\" != node4 ] || { echo the set says no; exit 1; }\n",
+    )
+    .unwrap();
+    fs::set_permissions(source.join("20-set"), fs::Permissions::from_mode(0o755)).unwrap();
+    cluster.ok("hooks sync").says(&["node4: uses it now"]);
+    cluster.ok("hooks diff").says(&["node4", "same"]);
+    cluster.gnt("node remove node3").exits(1).says(&["node4", "20-set", "the set says no"]);
+    fs::write(source.join("20-set"), "#!/bin/sh\nexit 0\n").unwrap();
+    cluster.ok("hooks sync");
 
     // It can't hold an instance; what was begun is undone.
     let before = cluster.snapshot();

@@ -29,6 +29,7 @@ impl Cluster {
         for node in &mut nodes {
             // What a node reports about itself moves by itself.
             (node.state, node.state_age_ms, node.not_reached) = (None, None, None);
+            (node.host, node.host_age_ms) = (None, None);
         }
         let mut instances = self.instances();
         for instance in &mut instances {

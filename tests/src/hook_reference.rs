@@ -1,57 +1,226 @@
-//! Writes `docs/hooks.md` from the operations table: directories, nodes and variables of each operation, as the
-//! operations' own examples give them.
+//! Writes `docs/hooks.md` from the operations table: directories, nodes and variables of each operation in both versions
+//! of the interface, as the operations' own examples give them; and reads its tables, for tests that compare them with
+//! what scripts really see.
+
+use std::collections::{BTreeMap, BTreeSet};
 
 use muster_core::{
-    hooks::Phase,
+    hooks::{HooksVersion, Phase},
     names::NodeName,
-    reference::{OperationHooks, Presence, Reference, common_variables},
+    ops::AFTER_VARIABLES,
+    reference::{OperationHooks, Reference, common_variables, described_name},
 };
 
 const HEAD: &str = "# Hook reference\n\n\
     Generated from the operations table; a test compares it (`MUSTER_UPDATE_DOCS=1` in its environment writes it anew).\n\
     How scripts run and what their results mean stands in [the guide](guide.md).\n\n\
+    A cluster has one version of the interface, 1 unless `gnt-cluster modify --hooks-version 2` was said. Version 1 is that\n\
+    of this project's specification; version 2 has the codes, directories, variables and nodes that scripts written for\n\
+    Ganeti 2 and 3 expect. `gnt-cluster master-failover` runs no hooks of its own in version 2, as in Ganeti 3.\n\n\
     Every variable has the prefix `GANETI_`. \"always\" means in all examples of the operation, which cover its shapes;\n\
-    \"when given\" means in some of them.\n\n\
-    ## Every operation\n\n";
+    \"when given\" means in some of them; \"for each\" means one variable for each disk, network card or node: `n` counts\n\
+    from 0, without gaps, and `name` is the node's name. In version 2 post scripts have those marked \"yes\" once more, with\n\
+    the prefix `GANETI_POST_`: what the operation is about as it was left (what was removed: as it was last).\n\n\
+    ## Every operation, in both versions\n\n";
+
+const AFTER_HEAD: &str = "\n## After every operation\n\n\
+    In scripts of `global-post.d` (on the master, at the end of every job) and of `PREFIX-failed.d` (on the nodes that were\n\
+    asked, after an operation that was denied or failed), and in version 2 in an operation's own post scripts. In version 1\n\
+    those see what the pre scripts saw, but for the phase.\n\n";
+
+/// The heading of a version's part.
+fn version_heading(version: HooksVersion) -> String {
+    format!("## Interface version {version}")
+}
 
 /// The whole document.
 pub fn hook_reference() -> String {
     let mut text = HEAD.to_owned();
     text += "| variable | set | meaning |\n|---|---|---|\n";
     for (name, presence, meaning) in common_variables() {
-        text += &format!("| {name} | {} | {meaning} |\n", words(presence));
+        text += &format!("| {name} | {} | {meaning} |\n", presence.words(name));
     }
-    for operation in Reference::new().operations {
-        text += &section(&operation);
+    text += AFTER_HEAD;
+    text += "| variable | in post scripts | meaning |\n|---|---|---|\n";
+    for (name, meaning, with_success) in AFTER_VARIABLES {
+        let told =
+            HooksVersion::ALL.into_iter().filter(|version| with_success && version.tells_of_job(Phase::Post));
+        let told: Vec<&str> = told.map(HooksVersion::value).collect();
+        let told =
+            if told.is_empty() { "no".to_owned() } else { format!("of version {}", told.join(" and ")) };
+        text += &format!("| {name} | {told} | {meaning} |\n");
+    }
+    for version in HooksVersion::ALL {
+        text += &format!("\n{}\n", version_heading(version));
+        for operation in Reference::new(version).operations {
+            text += &section(&operation);
+        }
     }
     text
 }
 
-fn words(presence: Presence) -> &'static str {
-    match presence {
-        Presence::Always => "always",
-        Presence::Sometimes => "when given",
-    }
-}
-
 fn names(nodes: &[NodeName]) -> String {
     let names: Vec<&str> = nodes.iter().map(NodeName::as_str).collect();
-    names.join(", ")
+    if names.is_empty() { "no node".to_owned() } else { names.join(", ") }
 }
 
 fn section(operation: &OperationHooks) -> String {
-    let (pre, post) = (Phase::Pre.directory(operation.prefix), Phase::Post.directory(operation.prefix));
-    let mut text = format!("\n## {}\n\n`{pre}`, `{post}`\n\n", operation.op_id);
+    let directories: Vec<String> = operation
+        .phases()
+        .into_iter()
+        .map(|phase| format!("`{}`", phase.directory(operation.prefix)))
+        .collect();
+    let mut text = format!("\n### {}\n\n{}\n\n", operation.op_id, directories.join(", "));
     text += &format!("{}. ", operation.commands);
     text += &format!("`OP_CODE` {}, `OBJECT_TYPE` {}. ", operation.op_code, operation.object);
     text += &format!("pre on {}; post on {}. ", operation.pre_on, operation.post_on);
     let (env, nodes) = (&operation.example.env, &operation.example.nodes);
     text += &format!("In an example with master {}: ", env.get("MASTER").unwrap_or_default());
     text += &format!("pre on {}; post on {}.\n\n", names(&nodes.pre), names(&nodes.post));
-    text += "| variable | set | example | meaning |\n|---|---|---|---|\n";
+    text += "| variable | set | POST_ | example | meaning |\n|---|---|---|---|---|\n";
     for variable in &operation.own {
-        let set = words(variable.presence);
-        text += &format!("| {} | {set} | `{}` | {} |\n", variable.name, variable.example, variable.meaning);
+        let set = variable.presence.words(variable.name);
+        let restated = if variable.restated { "yes" } else { "" };
+        text += &format!(
+            "| {} | {set} | {restated} | `{}` | {} |\n",
+            variable.name, variable.example, variable.meaning
+        );
     }
     text
+}
+
+/// One table of the document: names as they are described, with whether they are always set.
+pub type Table = BTreeMap<String, bool>;
+
+/// What the document says of one operation.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Documented {
+    /// `GANETI_OP_CODE`.
+    pub op_code: String,
+    /// The names of its directories.
+    pub directories: BTreeSet<String>,
+    /// Before, without what every operation has.
+    pub pre: Table,
+    /// After, without what every operation has.
+    pub post: Table,
+}
+
+/// The document's tables.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Document {
+    /// Of every operation.
+    pub common: Table,
+    /// Of every operation, after it, with the versions whose post scripts have it; scripts of a failure have it in all.
+    pub after: BTreeMap<String, String>,
+    /// By the version's number and `GANETI_OP_ID`.
+    pub operations: BTreeMap<(String, String), Documented>,
+}
+
+impl Document {
+    /// Reads the text of `docs/hooks.md`; it must have the form that [`hook_reference`] gives it.
+    pub fn read(text: &str) -> Self {
+        let mut document = Document::default();
+        let (mut version, mut op_id, mut is_after) = (String::new(), String::new(), false);
+        for line in text.lines() {
+            if let Some(heading) = line.strip_prefix("## ") {
+                version = heading.strip_prefix("Interface version ").unwrap_or_default().to_owned();
+                op_id.clear();
+                is_after = heading.starts_with("After ");
+            } else if let Some(heading) = line.strip_prefix("### ") {
+                op_id = heading.to_owned();
+            }
+            let cells: Vec<&str> = line.split('|').map(str::trim).collect();
+            if op_id.is_empty() {
+                if let ["", name, set, _, ""] = cells[..]
+                    && is_variable(name)
+                {
+                    if is_after {
+                        document.after.insert(name.to_owned(), set.to_owned());
+                    } else {
+                        document.common.insert(name.to_owned(), set == "always");
+                    }
+                }
+                continue;
+            }
+            let operation = document.operations.entry((version.clone(), op_id.clone())).or_default();
+            operation.read(line, &cells);
+        }
+        document
+    }
+
+    /// What scripts of an operation have in a phase: all names as they are described, with whether they are always set.
+    pub fn variables(&self, version: HooksVersion, op_id: &str, phase: Phase) -> Option<Table> {
+        let operation = self.operations.get(&(version.value().to_owned(), op_id.to_owned()))?;
+        let own = match phase {
+            Phase::Pre | Phase::Failed => &operation.pre,
+            Phase::Post => &operation.post,
+        };
+        let after = self.after.iter().filter(|(_, post)| match phase {
+            Phase::Pre => false,
+            Phase::Post => post.split_whitespace().any(|word| word == version.value()),
+            Phase::Failed => true,
+        });
+        let after = after.map(|(name, _)| (name.clone(), true));
+        let all = self.common.iter().chain(own).map(|(name, always)| (name.clone(), *always));
+        Some(all.chain(after).collect())
+    }
+}
+
+fn is_variable(cell: &str) -> bool {
+    !cell.is_empty() && cell != "variable" && !cell.starts_with('-')
+}
+
+impl Documented {
+    fn read(&mut self, line: &str, cells: &[&str]) {
+        if line.starts_with('`') {
+            self.directories = line.split(", ").map(|name| name.trim_matches('`').to_owned()).collect();
+        } else if let Some((_, rest)) = line.split_once("`OP_CODE` ") {
+            self.op_code = rest.split(',').next().unwrap_or_default().to_owned();
+        } else if let ["", name, set, restated, _, _, ""] = cells[..]
+            && is_variable(name)
+        {
+            for table in [&mut self.pre, &mut self.post] {
+                table.insert(name.to_owned(), set == "always");
+            }
+            if restated == "yes" {
+                self.post.insert(format!("POST_{name}"), set == "always");
+            }
+        }
+    }
+}
+
+/// Compares what scripts of an operation saw with what is documented, both ways; the names are without prefix. Every
+/// list is one script's variables, and together they must show all that is documented unless `some` is enough.
+pub fn differences(documented: &Table, exported: &[Vec<String>], some: bool) -> Vec<String> {
+    let described = |name: &String| match name.strip_prefix("POST_") {
+        Some(rest) if documented.contains_key(&format!("POST_{}", described_name(rest))) => {
+            format!("POST_{}", described_name(rest))
+        }
+        Some(_) | None => described_name(name).into_owned(),
+    };
+    let mut seen = BTreeSet::new();
+    let mut found = Vec::new();
+    for names in exported {
+        let names: BTreeSet<String> = names.iter().map(described).collect();
+        found.extend(
+            names
+                .iter()
+                .filter(|name| !documented.contains_key(*name))
+                .map(|name| format!("{name} is not documented")),
+        );
+        let always = documented.iter().filter(|(_, always)| **always);
+        found.extend(
+            always
+                .filter(|(name, _)| !names.contains(*name))
+                .map(|(name, _)| format!("{name} is not always set")),
+        );
+        seen.extend(names);
+    }
+    if !some {
+        let missing = documented.keys().filter(|name| !seen.contains(*name));
+        found.extend(missing.map(|name| format!("{name} is never set")));
+    }
+    found.sort();
+    found.dedup();
+    found
 }

@@ -29,7 +29,7 @@ pub(crate) enum BackupVerb {
     #[command(after_help = "Example: gnt-backup import -t file -n node1 --src-node node2 web1")]
     Import {
         #[command(flatten)]
-        new: NewInstance,
+        new: Box<NewInstance>,
         #[command(flatten)]
         hardware: ImportedHardware,
         /// The node that stores the export

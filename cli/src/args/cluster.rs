@@ -3,9 +3,12 @@
 use std::{path::PathBuf, time::Duration};
 
 use clap::{Args, Subcommand, ValueEnum};
+use muster_core::hooks::HooksVersion;
 
 use super::{
     common::{AsJson, ListFlags, OperationFlags},
+    site::{AllowedParameters, CommandFlags, CopyfileFlags},
+    tags::ClusterTagsVerb,
     values,
 };
 
@@ -25,7 +28,7 @@ pub(crate) enum ClusterVerb {
     },
     /// Show the cluster and its parameters
     Info(AsJson),
-    /// Check the whole cluster; exit code 1 if there is an error
+    /// Check the whole cluster, and run the site's own checks; exit code 1 if there is an error
     Verify(AsJson),
     /// Print the master node's name
     Getmaster(AsJson),
@@ -47,14 +50,29 @@ pub(crate) enum ClusterVerb {
     },
     /// Change the cluster's parameters
     #[command(group = clap::ArgGroup::new("change").required(true).multiple(true).args(
-        ["hook_exit_codes", "hook_on_error", "hook_unreachable", "hook_timeout", "hook_master_required", "hook_timeout_max",
-            "accel", "nic", "fence_command"]
+        ["hooks_version", "hook_exit_codes", "hook_on_error", "hook_unreachable", "hook_timeout", "hook_master_required", "hook_timeout_max",
+            "hook_warn_limit", "hook_kill_limit", "hook_phase_budget",
+            "accel", "nic", "fence_command",
+            "allow_command", "disallow_command", "allow_file", "disallow_file"]
     ))]
     Modify {
         #[command(flatten)]
         hooks: HookParameters,
         #[command(flatten)]
         guests: GuestParameters,
+        #[command(flatten)]
+        allowed: AllowedParameters,
+        #[command(flatten)]
+        operation: OperationFlags,
+    },
+    /// Give the cluster another name
+    Rename {
+        /// The new name
+        #[arg(value_name = "NAME", value_parser = values::cluster)]
+        new_name: String,
+        /// Do not ask for confirmation
+        #[arg(short, long)]
+        force: bool,
         #[command(flatten)]
         operation: OperationFlags,
     },
@@ -77,6 +95,12 @@ pub(crate) enum ClusterVerb {
     /// Certificates of remote clients
     #[command(subcommand)]
     ClientCert(ClientCertVerb),
+    /// Run a program on nodes, of those that the cluster's parameters allow
+    Command(CommandFlags),
+    /// Copy files to nodes, of those that the cluster's parameters allow
+    Copyfile(CopyfileFlags),
+    #[command(flatten)]
+    Tags(ClusterTagsVerb),
 }
 
 /// Verbs of `gnt-cluster queue`.
@@ -139,6 +163,9 @@ pub(crate) enum ClientCertVerb {
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Parameters")]
 pub(crate) struct HookParameters {
+    /// The interface that scripts see: 1, or 2 as scripts for Ganeti 2 and 3 expect it
+    #[arg(long, value_name = "1|2", value_parser = values::hooks_version)]
+    pub(crate) hooks_version: Option<HooksVersion>,
     /// strict: 0 allows, all else denies; graded: 1-31 deny, 32-63 warn
     #[arg(long, value_enum, value_name = "strict|graded", hide_possible_values = true)]
     pub(crate) hook_exit_codes: Option<ExitCodesValue>,
@@ -157,6 +184,15 @@ pub(crate) struct HookParameters {
     /// Bound of the limit that a script sets for itself, for example 24h
     #[arg(long, value_name = "DURATION", value_parser = values::duration, allow_hyphen_values = true)]
     pub(crate) hook_timeout_max: Option<Duration>,
+    /// Warning limit of scripts that set none themselves
+    #[arg(long, value_name = "DURATION", value_parser = values::duration, allow_hyphen_values = true)]
+    pub(crate) hook_warn_limit: Option<Duration>,
+    /// Time limit of scripts that set none themselves
+    #[arg(long, value_name = "DURATION", value_parser = values::duration, allow_hyphen_values = true)]
+    pub(crate) hook_kill_limit: Option<Duration>,
+    /// Time for all scripts of a phase on a node together, or none
+    #[arg(long, value_name = "DURATION|none", value_parser = values::duration_or_none, allow_hyphen_values = true)]
+    pub(crate) hook_phase_budget: Option<Duration>,
 }
 
 /// The cluster's parameters on guests; they count from each guest's next start.

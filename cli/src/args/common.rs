@@ -67,6 +67,9 @@ pub(crate) struct ListFlags {
     /// Fields to print, with commas; +FIELDS adds to the default ones
     #[arg(short = 'o', long, value_name = "FIELDS", allow_hyphen_values = true)]
     pub(crate) output: Option<String>,
+    /// Only rows of which this holds, for example 'os_name == debian and mfree > 2G'; operators: == != < <= > >= =~ (contains)
+    #[arg(short = 'F', long, value_name = "FILTER", allow_hyphen_values = true)]
+    pub(crate) filter: Option<String>,
     /// Leave out the line of titles
     #[arg(long)]
     pub(crate) no_headers: bool,

@@ -4,6 +4,7 @@ use clap::{ArgGroup, Args, Subcommand, ValueEnum};
 
 use super::{
     common::{AsJson, ListFlags, OperationFlags},
+    tags::TagsVerb,
     values::{self, IpChange, Placement},
 };
 
@@ -65,6 +66,9 @@ pub(crate) enum InstanceVerb {
         /// Seconds for a clean shutdown before it is forced; default 120
         #[arg(long, value_name = "SECONDS")]
         timeout: Option<u32>,
+        /// The primary node is marked offline, and I have made sure that the instances do not run there
+        #[arg(long)]
+        fenced: bool,
         #[command(flatten)]
         operation: OperationFlags,
     },
@@ -110,8 +114,8 @@ pub(crate) enum InstanceVerb {
         #[arg(value_parser = values::instance)]
         name: String,
     },
-    /// Change memory, processors or address; works from the next start
-    #[command(visible_alias = "set", group = ArgGroup::new("change").required(true).multiple(true).args(["memory", "vcpus", "ip"]))]
+    /// Change memory, processors, address or network; works from the next start
+    #[command(visible_alias = "set", group = ArgGroup::new("change").required(true).multiple(true).args(["memory", "vcpus", "ip", "network"]))]
     Modify {
         /// The instance
         #[arg(value_parser = values::instance)]
@@ -122,9 +126,12 @@ pub(crate) enum InstanceVerb {
         /// New number of virtual processors
         #[arg(short = 'p', long, value_name = "COUNT", value_parser = values::count, allow_hyphen_values = true)]
         vcpus: Option<u32>,
-        /// New address, or none
-        #[arg(short, long, value_name = "IP", value_parser = values::ip_or_none)]
+        /// New address, none, or pool for the first of the network that nobody has; name the network with it (--network)
+        #[arg(short, long, value_name = "IP", value_parser = values::ip_or_word)]
         ip: Option<IpChange>,
+        /// Network that it is in, or none: that takes its address away, too
+        #[arg(long, value_name = "NETWORK", value_parser = values::network_or_none)]
+        network: Option<String>,
         #[command(flatten)]
         operation: OperationFlags,
     },
@@ -156,6 +163,20 @@ pub(crate) enum InstanceVerb {
         #[command(flatten)]
         operation: OperationFlags,
     },
+    /// Move an instance without copies to another node; it is down while its disks are copied
+    Move {
+        /// The instance
+        #[arg(value_parser = values::instance)]
+        name: String,
+        /// Where it goes
+        #[arg(short, long, value_name = "NODE", value_parser = values::node)]
+        node: String,
+        /// Do not ask for confirmation
+        #[arg(short, long)]
+        force: bool,
+        #[command(flatten)]
+        operation: OperationFlags,
+    },
     /// Remove an instance and its disks
     Remove {
         /// The instance
@@ -167,6 +188,8 @@ pub(crate) enum InstanceVerb {
         #[command(flatten)]
         operation: OperationFlags,
     },
+    #[command(flatten)]
+    Tags(TagsVerb),
     #[command(flatten)]
     OnDisk(DiskVerb),
 }
@@ -235,6 +258,21 @@ pub(crate) enum DiskVerb {
         #[command(flatten)]
         operation: OperationFlags,
     },
+    /// Make lost disks anew, empty; one whose file is still there is refused
+    #[command(after_help = "Example: gnt-instance recreate-disks --disk sdb web1")]
+    RecreateDisks {
+        /// The instance, which is down
+        #[arg(value_parser = values::instance)]
+        name: String,
+        /// Only this disk; may be repeated
+        #[arg(long = "disk", value_enum, value_name = "DISK")]
+        disks: Vec<DiskName>,
+        /// On these nodes: primary node and, for mirror, secondary node
+        #[arg(short, long, value_name = "NODE[:NODE]", value_parser = values::placement, conflicts_with = "disks")]
+        node: Option<Placement>,
+        #[command(flatten)]
+        operation: OperationFlags,
+    },
     /// Bring copies that miss writes in sync now, rather than when the master comes to it by itself
     SyncMirrors {
         /// The instance, which runs
@@ -257,9 +295,15 @@ pub(crate) struct NewInstance {
     /// Primary node and, for mirror, secondary node
     #[arg(short, long, value_name = "NODE[:NODE]", value_parser = values::placement)]
     pub(crate) node: Placement,
-    /// The instance's address
-    #[arg(short, long, value_name = "IP", value_parser = values::ip_or_none)]
+    /// The instance's address; pool is the first of its network that nobody has
+    #[arg(short, long, value_name = "IP", value_parser = values::ip_or_word)]
     pub(crate) ip: Option<IpChange>,
+    /// The network that it is in; its address is one of it
+    #[arg(long, value_name = "NETWORK", value_parser = values::network)]
+    pub(crate) network: Option<String>,
+    /// Its tags, with commas
+    #[arg(long, value_name = "TAGS", value_delimiter = ',', value_parser = values::tag)]
+    pub(crate) tags: Vec<String>,
     /// Leave it down
     #[arg(long)]
     pub(crate) no_start: bool,

@@ -6,11 +6,18 @@
 mod backup;
 mod cluster;
 mod common;
+mod group;
+mod hook_policy;
+mod hook_runs;
 mod hooks;
 mod instance;
 mod job;
+mod network;
 mod node;
 mod os;
+mod policy_setting;
+mod site;
+mod tags;
 mod values;
 
 use std::{ffi::OsString, path::Path};
@@ -23,12 +30,20 @@ pub(crate) use cluster::{
     HookParameters, OnErrorValue, QueueVerb,
 };
 pub(crate) use common::{AsJson, ConnectionFlags, ListFlags, OperationFlags};
-pub(crate) use hooks::{ExplainFlags, HooksVerb, HostFlags};
+pub(crate) use group::GroupVerb;
+pub(crate) use hook_policy::PolicyVerb;
+#[cfg(test)]
+pub(crate) use hook_runs::ScriptPath;
+pub(crate) use hook_runs::{HistoryFlags, RunFlags, Since};
+pub(crate) use hooks::{ExplainFlags, HooksVerb, HostFlags, SyncFlags, VersionFlag};
 pub(crate) use instance::{DiskVerb, Hardware, ImportedHardware, InstanceVerb, NewInstance};
 pub(crate) use job::{JobStateFlags, JobVerb};
+pub(crate) use network::{NetworkChanges, NetworkVerb, NewNetwork};
 pub(crate) use node::{NodeVerb, TokenVerb};
 pub(crate) use os::OsVerb;
-pub(crate) use values::{Age, IpChange, job as job_number};
+pub(crate) use site::{AllowedParameters, CommandFlags, CopyfileFlags};
+pub(crate) use tags::{ClusterTagsVerb, TagWords, TagsVerb};
+pub(crate) use values::{Age, IpChange, duration, job as job_number, size as size_mib};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -55,6 +70,7 @@ struct Gnt {
 
 /// The command's object.
 #[derive(Debug, Subcommand)]
+#[expect(clippy::enum_variant_names, reason = "groups of nodes are called so too")]
 pub(crate) enum Group {
     /// The cluster as a whole: init, info, verify, parameters, certificates
     #[command(subcommand)]
@@ -71,6 +87,12 @@ pub(crate) enum Group {
     /// Jobs: what became of submitted operations
     #[command(subcommand)]
     Job(JobVerb),
+    /// Groups of nodes: making, filling, listing
+    #[command(subcommand)]
+    Group(GroupVerb),
+    /// Networks out of which instances have addresses
+    #[command(subcommand)]
+    Network(NetworkVerb),
     /// OS definitions on the nodes
     #[command(subcommand)]
     Os(OsVerb),
@@ -108,6 +130,8 @@ pub(crate) fn parse(argv: Vec<OsString>) -> Result<CommandLine, clap::Error> {
         Some("gnt-instance") => linked(argv, "gnt-instance", Group::Instance),
         Some("gnt-backup") => linked(argv, "gnt-backup", Group::Backup),
         Some("gnt-job") => linked(argv, "gnt-job", Group::Job),
+        Some("gnt-group") => linked(argv, "gnt-group", Group::Group),
+        Some("gnt-network") => linked(argv, "gnt-network", Group::Network),
         Some("gnt-os") => linked(argv, "gnt-os", Group::Os),
         Some("gnt-hooks") => linked(argv, "gnt-hooks", Group::Hooks),
         Some(_) | None => {

@@ -6,6 +6,7 @@ use clap::{ArgGroup, Subcommand};
 
 use super::{
     common::{AsJson, ListFlags, OperationFlags},
+    tags::TagsVerb,
     values,
 };
 
@@ -31,6 +32,9 @@ pub(crate) enum NodeVerb {
         /// It takes the place of the node of this name (new machine or new key)
         #[arg(long)]
         readd: bool,
+        /// The group that it is in; needed where there are several
+        #[arg(short = 'g', long, value_name = "GROUP", conflicts_with = "readd", value_parser = values::group)]
+        node_group: Option<String>,
         #[command(flatten)]
         operation: OperationFlags,
     },
@@ -39,6 +43,60 @@ pub(crate) enum NodeVerb {
         /// The node
         #[arg(value_parser = values::node)]
         name: String,
+        #[command(flatten)]
+        operation: OperationFlags,
+    },
+    /// Move all instances away whose primary a node is: those that run migrate where guests can, the others fail over
+    #[command(
+        after_help = "Makes a job for each instance and follows them all; exit code 1 if one of them fails."
+    )]
+    Migrate {
+        /// The node
+        #[arg(value_parser = values::node)]
+        name: String,
+        /// Do not ask for confirmation
+        #[arg(short, long)]
+        force: bool,
+        /// Leave where they are the instances that can't leave; without it one of them refuses the whole
+        #[arg(long)]
+        ignore_unmovable: bool,
+        #[command(flatten)]
+        operation: OperationFlags,
+    },
+    /// Move instances off a node, as primary, as secondary, or both
+    #[command(
+        group = ArgGroup::new("which").multiple(false).args(["primary_only", "secondary_only", "all"]),
+        after_help = "Makes a job for each instance (two where it leaves the node wholly) and follows them all; exit code 1 if \
+                      one of them fails."
+    )]
+    Evacuate {
+        /// The node
+        #[arg(value_parser = values::node)]
+        name: String,
+        /// Only instances whose primary it is; they change places with their secondaries
+        #[arg(short = 'p', long)]
+        primary_only: bool,
+        /// Only instances whose copies it has
+        #[arg(short = 's', long)]
+        secondary_only: bool,
+        /// All instances; this is the default
+        #[arg(short = 'a', long)]
+        all: bool,
+        /// The node that gets the copies; default: for each, that of the same group with the least memory in use
+        #[arg(short = 'n', long = "new-secondary", value_name = "NODE", value_parser = values::node, conflicts_with = "primary_only")]
+        new_secondary: Option<String>,
+        /// Do not ask for confirmation
+        #[arg(short, long)]
+        force: bool,
+        /// Fail over also where a copy is not known to be good
+        #[arg(long)]
+        ignore_consistency: bool,
+        /// The node is marked offline, and I have made sure that nothing runs there
+        #[arg(long)]
+        fenced: bool,
+        /// Leave where they are the instances that can't leave; without it one of them refuses the whole
+        #[arg(long)]
+        ignore_unmovable: bool,
         #[command(flatten)]
         operation: OperationFlags,
     },
@@ -90,6 +148,8 @@ pub(crate) enum NodeVerb {
         #[command(flatten)]
         operation: OperationFlags,
     },
+    #[command(flatten)]
+    Tags(TagsVerb),
 }
 
 /// Verbs of `gnt-node token`.

@@ -1,15 +1,24 @@
 //! Parsers of single values; each error names the value and what would be right (clap prints the flag).
 
-use std::{net::IpAddr, time::Duration};
+use std::{
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+    time::Duration,
+};
 
 use muster_core::{
+    allowed::{CommandPattern, FilePath},
     engine::{Dependency, Ending, Priority},
-    hypervisor::NicMode,
-    names::{ClientName, ClusterName, InstanceName, NodeName, OsName},
+    hooks::HooksVersion,
+    hypervisor::{NicMode, is_interface},
+    names::{ClientName, ClusterName, GroupName, InstanceName, NetworkName, NodeName, OsName},
+    networks::{LinkMode, MacPrefix, Subnet, Subnet6},
+    tags::{TAG_BYTES_MAX, Tag},
 };
 
 /// The largest size in MiB: its bytes still fit a signed 64-bit file offset.
 const SIZE_MIB_MAX: u64 = (1 << 43) - 1;
+/// The longest pattern: a tag's own bytes, and a sign between any two of them.
+const PATTERN_BYTES_MAX: usize = 2 * TAG_BYTES_MAX + 1;
 /// The longest reason in bytes; the master's own limit.
 const REASON_BYTES_MAX: usize = 1024;
 
@@ -29,10 +38,21 @@ pub(crate) enum IpChange {
     None,
     /// This one.
     Address(IpAddr),
+    /// The first of the network that nobody has.
+    Pool,
+}
+
+/// How a network is connected to a group.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct NicParameters {
+    /// `bridged` or `routed`.
+    pub(crate) mode: String,
+    /// The interface.
+    pub(crate) link: String,
 }
 
 /// A size in MiB: `64M`, `10G`, `1T`, or a plain number of MiB.
-pub(super) fn size(text: &str) -> Result<u64, String> {
+pub(crate) fn size(text: &str) -> Result<u64, String> {
     const RIGHT: &str =
         "a size is a whole number and M, G or T, for example 512M or 10G; without a unit it is MiB";
     let split = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
@@ -82,12 +102,113 @@ pub(super) fn ip(text: &str) -> Result<IpAddr, String> {
     text.parse().map_err(|_| "it must be an IP address, for example 192.0.2.10 or 2001:db8::10".to_owned())
 }
 
-/// An IP address or `none`.
-pub(super) fn ip_or_none(text: &str) -> Result<IpChange, String> {
-    if text == "none" {
-        return Ok(IpChange::None);
+/// An IP address, `none` or `pool`.
+pub(super) fn ip_or_word(text: &str) -> Result<IpChange, String> {
+    match text {
+        "none" => Ok(IpChange::None),
+        "pool" => Ok(IpChange::Pool),
+        _ => ip(text).map(IpChange::Address).map_err(|why| format!("{why}, or none or pool")),
     }
-    ip(text).map(IpChange::Address).map_err(|why| format!("{why}, or none"))
+}
+
+/// An IPv4 address.
+pub(super) fn ipv4(text: &str) -> Result<String, String> {
+    let parsed: Result<Ipv4Addr, _> = text.parse();
+    parsed
+        .map(|ip| ip.to_string())
+        .map_err(|_| "it must be an IPv4 address, for example 192.0.2.10".to_owned())
+}
+
+/// An IPv6 address.
+pub(super) fn ipv6(text: &str) -> Result<String, String> {
+    let parsed: Result<Ipv6Addr, _> = text.parse();
+    parsed
+        .map(|ip| ip.to_string())
+        .map_err(|_| "it must be an IPv6 address, for example 2001:db8::10".to_owned())
+}
+
+/// A range of IPv4 addresses.
+pub(super) fn subnet(text: &str) -> Result<String, String> {
+    Subnet::parse(text).map(String::from).map_err(|why| why.to_string())
+}
+
+/// A range of IPv6 addresses.
+pub(super) fn subnet6(text: &str) -> Result<String, String> {
+    Subnet6::parse(text).map(String::from).map_err(|why| why.to_string())
+}
+
+/// The first three octets of MAC addresses.
+pub(super) fn mac_prefix(text: &str) -> Result<String, String> {
+    MacPrefix::parse(text).map(String::from).map_err(|why| why.to_string())
+}
+
+/// What a parser takes, or the word `none`.
+pub(super) fn or_none(
+    parse: fn(&str) -> Result<String, String>,
+) -> impl Fn(&str) -> Result<String, String> + Clone + Send + Sync + 'static {
+    move |text| {
+        if text == "none" {
+            Ok(text.to_owned())
+        } else {
+            parse(text).map_err(|why| format!("{why}, or none"))
+        }
+    }
+}
+
+/// `mode=bridged,link=br0`.
+pub(super) fn nic_parameters(text: &str) -> Result<NicParameters, String> {
+    const RIGHT: &str = "it must be mode=MODE,link=LINK, for example mode=bridged,link=br0";
+    let (mut mode, mut link) = (None, None);
+    for part in text.split(',') {
+        let slot = match part.split_once('=') {
+            Some(("mode", word)) => (&mut mode, word),
+            Some(("link", word)) => (&mut link, word),
+            Some((name, _)) => return Err(format!("unknown parameter {name:?}; {RIGHT}")),
+            None => return Err(RIGHT.to_owned()),
+        };
+        if slot.0.replace(slot.1).is_some() {
+            return Err(format!("a parameter is given twice; {RIGHT}"));
+        }
+    }
+    let mode = mode.unwrap_or(LinkMode::Bridged.as_str());
+    let link = link.ok_or_else(|| format!("the link is missing; {RIGHT}"))?;
+    if LinkMode::parse(mode).is_none() {
+        return Err(format!("unknown mode {mode:?}: it must be bridged or routed"));
+    }
+    if !is_interface(link) {
+        return Err(format!(
+            "{link:?} is no name of an interface: at most 15 letters, digits, dots, hyphens and underscores"
+        ));
+    }
+    Ok(NicParameters { mode: mode.to_owned(), link: link.to_owned() })
+}
+
+/// A tag.
+pub(super) fn tag(text: &str) -> Result<String, String> {
+    Tag::parse(text).map(String::from).map_err(|why| why.to_string())
+}
+
+/// What tags are looked for by. One that no tag can fit is refused: it is a regular expression, as Ganeti takes them.
+pub(super) fn tag_pattern(text: &str) -> Result<String, String> {
+    const RIGHT: &str = "a pattern is no regular expression: it is a part of the tag, or its whole form with * (any characters) and ? (any one), for example 'site:*'";
+    if text.len() > PATTERN_BYTES_MAX {
+        return Err(format!("it is longer than {PATTERN_BYTES_MAX} bytes; {RIGHT}"));
+    }
+    if let Some(repeated) = [".*", ".+"].into_iter().find(|repeated| text.contains(repeated)) {
+        return Err(format!("{repeated} is of a regular expression; {RIGHT}"));
+    }
+    let without_signs: String = text.chars().filter(|c| !matches!(c, '*' | '?')).collect();
+    match Tag::parse(&without_signs) {
+        Err(_) if !without_signs.is_empty() => Err(format!("no tag has such characters; {RIGHT}")),
+        Ok(_) | Err(_) => Ok(text.to_owned()),
+    }
+}
+
+/// The name of something that has tags; all names have the same rules.
+pub(super) fn tagged(text: &str) -> Result<String, String> {
+    InstanceName::parse(text)
+        .map(String::from)
+        .map_err(|why| why.to_string().replacen("instance name", "name", 1))
 }
 
 /// `yes` or `no`.
@@ -97,6 +218,21 @@ pub(super) fn yes_no(text: &str) -> Result<bool, String> {
         "no" => Ok(false),
         _ => Err("it must be yes or no".to_owned()),
     }
+}
+
+/// A version of the hook interface.
+pub(super) fn hooks_version(text: &str) -> Result<HooksVersion, String> {
+    HooksVersion::parse(text).ok_or_else(|| "it must be 1 or 2".to_owned())
+}
+
+/// A command line that may be allowed on nodes.
+pub(super) fn command_pattern(text: &str) -> Result<String, String> {
+    text.parse::<CommandPattern>().map(String::from).map_err(|why| why.to_string())
+}
+
+/// The path of a file that may be written on nodes.
+pub(super) fn file_path(text: &str) -> Result<String, String> {
+    text.parse::<FilePath>().map(String::from).map_err(|why| why.to_string())
 }
 
 /// How network cards are connected.
@@ -111,13 +247,18 @@ pub(super) fn nic(text: &str) -> Result<String, String> {
 }
 
 /// A span of time above zero: `90s`, `10m`, `1h 30m`.
-pub(super) fn duration(text: &str) -> Result<Duration, String> {
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     const RIGHT: &str = "a duration is a number and a unit, for example 90s, 10m or 24h";
     match humantime::parse_duration(text) {
         Ok(span) if span.as_millis() == 0 => Err(format!("a duration of zero is of no use; {RIGHT}")),
         Ok(span) => Ok(span),
         Err(why) => Err(format!("{why}; {RIGHT}")),
     }
+}
+
+/// The same, or zero for `none`.
+pub(crate) fn duration_or_none(text: &str) -> Result<Duration, String> {
+    if text == "none" { Ok(Duration::ZERO) } else { duration(text) }
 }
 
 /// How old a job must be to be archived.
@@ -220,6 +361,24 @@ pub(super) fn instance(text: &str) -> Result<String, String> {
 /// The cluster's name.
 pub(super) fn cluster(text: &str) -> Result<String, String> {
     ClusterName::parse(text).map(String::from).map_err(|why| why.to_string())
+}
+
+/// The name of a group of nodes.
+pub(super) fn group(text: &str) -> Result<String, String> {
+    GroupName::parse(text).map(String::from).map_err(|why| why.to_string())
+}
+
+/// A network's name; `none` is the word for no network.
+pub(super) fn network(text: &str) -> Result<String, String> {
+    if text == "none" {
+        return Err("none is the word for no network".to_owned());
+    }
+    NetworkName::parse(text).map(String::from).map_err(|why| why.to_string())
+}
+
+/// A network's name, or `none`.
+pub(super) fn network_or_none(text: &str) -> Result<String, String> {
+    NetworkName::parse(text).map(String::from).map_err(|why| why.to_string())
 }
 
 /// The name of an OS definition.
@@ -358,10 +517,33 @@ mod tests {
     }
 
     #[test]
+    fn parameters_of_a_connection() {
+        let right = |text: &str| nic_parameters(text).map(|found| (found.mode, found.link));
+        let (bridged, routed) = ("bridged".to_owned(), "routed".to_owned());
+        assert_eq!(right("link=br0"), Ok((bridged, "br0".to_owned())));
+        assert_eq!(right("link=eth0,mode=routed"), Ok((routed, "eth0".to_owned())));
+        for (text, word) in [
+            ("", "for example mode=bridged,link=br0"),
+            ("mode=bridged", "the link is missing"),
+            ("link=", "no name of an interface"),
+            ("link=a,link=b", "given twice"),
+            ("link=a,vlan=5", "unknown parameter \"vlan\""),
+            ("link=a,mode=ovs", "unknown mode \"ovs\""),
+        ] {
+            let why = right(text).unwrap_err();
+            assert!(why.contains(word), "{text:?}: {why}");
+        }
+    }
+
+    #[test]
     fn other_values() {
-        assert_eq!(ip_or_none("none"), Ok(IpChange::None));
-        assert_eq!(ip_or_none("::1"), Ok(IpChange::Address("::1".parse().unwrap())));
-        assert!(ip_or_none("1.2.3").unwrap_err().ends_with("or none"));
+        assert!(network("none").is_err() && network_or_none("none").is_ok());
+        assert!(tagged("A b").unwrap_err().starts_with("name \"A b\" is not valid"));
+        assert!(or_none(ipv4)("none").is_ok() && or_none(ipv4)("::1").unwrap_err().ends_with("or none"));
+        assert_eq!(ip_or_word("none"), Ok(IpChange::None));
+        assert_eq!(ip_or_word("pool"), Ok(IpChange::Pool));
+        assert_eq!(ip_or_word("::1"), Ok(IpChange::Address("::1".parse().unwrap())));
+        assert!(ip_or_word("1.2.3").unwrap_err().ends_with("or none or pool"));
         assert_eq!(count("3"), Ok(3));
         for wrong in ["0", "-1", "4294967296", "x", ""] {
             assert!(count(wrong).is_err(), "{wrong}");

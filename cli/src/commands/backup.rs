@@ -20,7 +20,7 @@ pub(super) async fn run(connection: &ConnectionFlags, verb: BackupVerb) -> Resul
             let selection = select(render::FIELDS, render::DEFAULT, &list)?;
             let master = Master::connect(connection).await?;
             let exports = answer(master.queries().list_exports(ListExportsRequest { nodes })).await?.exports;
-            print(&selection.render(&exports))
+            print(&selection.render(&exports)?)
         }
         operation @ (BackupVerb::Export { .. } | BackupVerb::Import { .. }) => {
             let asked = asked(operation).expect("these verbs ask for operations");
@@ -39,7 +39,7 @@ pub(super) fn asked(verb: BackupVerb) -> Option<Asked> {
         }
         BackupVerb::Import { new, hardware, src_node, src_dir, operation } => {
             let export = src_dir.unwrap_or_else(|| new.name.clone());
-            let add = instance::import(new, hardware, ImportSource { node: src_node, export });
+            let add = instance::import(*new, hardware, ImportSource { node: src_node, export });
             Asked::one(Operation::InstanceAdd(add), operation)
         }
     })

@@ -37,7 +37,7 @@ pub(super) async fn run(connection: &ConnectionFlags, verb: ClientCertVerb) -> R
         ClientCertVerb::List(list) => {
             let selection = select(CLIENT_FIELDS, CLIENT_DEFAULT, &list)?;
             let cluster = cluster::get(&Master::connect(connection).await?).await?;
-            print(&selection.render(&cluster.clients))
+            print(&selection.render(&cluster.clients)?)
         }
         ClientCertVerb::Revoke { name, operation } => {
             let master = Master::connect(connection).await?;

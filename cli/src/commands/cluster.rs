@@ -1,20 +1,24 @@
 //! `gnt-cluster`.
 
-use muster_proto::v1::{
-    AllowDeny, CertificatesRenew, ClusterDestroy, ClusterInfo, ClusterInit, ClusterModify, ExitCodes,
-    GetClusterRequest, GetQueueRequest, HookPolicy, MasterFailover, OnError, SetQueueRequest, VerifyRequest,
-    operation::Operation,
+use muster_proto::{
+    convert::hooks::version_to_wire,
+    v1::{
+        AllowDeny, CertificatesRenew, ClusterDestroy, ClusterInfo, ClusterInit, ClusterModify, ClusterRename,
+        ClusterVerify, ExitCodes, GetClusterRequest, GetQueueRequest, HookPolicy, MasterFailover, OnError,
+        SetQueueRequest, operation::Operation,
+    },
 };
 use serde_json::json;
 
 use super::{
-    backup_store, client_cert,
+    backup_store, client_cert, node_command,
     operation::{self, Asked},
+    tags, verify,
 };
 use crate::{
     args::{
-        AllowDenyValue, AsJson, ClusterVerb, ConnectionFlags, ExitCodesValue, GuestParameters,
-        HookParameters, OnErrorValue, QueueVerb,
+        AllowDenyValue, AllowedParameters, AsJson, ClusterVerb, ConnectionFlags, ExitCodesValue,
+        GuestParameters, HookParameters, OnErrorValue, OperationFlags, QueueVerb,
     },
     client::{Master, answer, master_by_facts},
     exit::Failure,
@@ -32,7 +36,8 @@ pub(super) async fn run(connection: &ConnectionFlags, verb: ClusterVerb) -> Resu
                 print(&render::cluster_text(&cluster))
             }
         }
-        ClusterVerb::Verify(output) => verify(&Master::connect(connection).await?, output.json).await,
+        ClusterVerb::Verify(output) => verify::run(connection, output.json).await,
+        ClusterVerb::Tags(verb) => tags::run_cluster(connection, verb).await,
         ClusterVerb::Getmaster(output) => {
             let master = master_name(connection).await?;
             if output.json { print_json(&json!({ "master": master })) } else { print(&master) }
@@ -40,10 +45,17 @@ pub(super) async fn run(connection: &ConnectionFlags, verb: ClusterVerb) -> Resu
         ClusterVerb::Queue(verb) => queue(&Master::connect(connection).await?, verb).await,
         ClusterVerb::Backup(flags) => backup_store::run(&Master::connect(connection).await?, &flags).await,
         ClusterVerb::ClientCert(verb) => client_cert::run(connection, verb).await,
+        ClusterVerb::Command(flags) => {
+            node_command::command(&Master::connect(connection).await?, flags).await
+        }
+        ClusterVerb::Copyfile(flags) => {
+            node_command::copyfile(&Master::connect(connection).await?, flags).await
+        }
         operation @ (ClusterVerb::Init { .. }
         | ClusterVerb::MasterFailover { .. }
         | ClusterVerb::RenewCerts { .. }
         | ClusterVerb::Modify { .. }
+        | ClusterVerb::Rename { .. }
         | ClusterVerb::Destroy { .. }) => {
             let asked = asked(operation)?.expect("these verbs ask for operations");
             operation::carry_out(connection, asked).await
@@ -55,14 +67,24 @@ pub(super) async fn run(connection: &ConnectionFlags, verb: ClusterVerb) -> Resu
 pub(super) fn asked(verb: ClusterVerb) -> Result<Option<Asked>, Failure> {
     Ok(Some(match verb {
         ClusterVerb::Info(_)
-        | ClusterVerb::Verify(_)
         | ClusterVerb::Getmaster(_)
         | ClusterVerb::Queue(_)
         | ClusterVerb::Backup(_)
+        | ClusterVerb::Command(_)
+        | ClusterVerb::Copyfile(_)
         | ClusterVerb::ClientCert(_) => return Ok(None),
+        ClusterVerb::Tags(verb) => return Ok(tags::asked_cluster(verb)),
         ClusterVerb::Init { name, hypervisor, operation } => {
             let init = ClusterInit { name, hypervisor: hypervisor.word().to_owned() };
             Asked::one(Operation::ClusterInit(init), operation)
+        }
+        ClusterVerb::Verify(_) => {
+            Asked::one(Operation::ClusterVerify(ClusterVerify {}), OperationFlags::default())
+        }
+        ClusterVerb::Rename { new_name, force, operation } => {
+            let question = format!("This gives the cluster the name {new_name}.");
+            let rename = Operation::ClusterRename(ClusterRename { new_name });
+            Asked::one(rename, operation).after(question, force)
         }
         ClusterVerb::MasterFailover { force, operation } => {
             Asked::one(Operation::MasterFailover(MasterFailover {}), operation)
@@ -71,9 +93,10 @@ pub(super) fn asked(verb: ClusterVerb) -> Result<Option<Asked>, Failure> {
         ClusterVerb::RenewCerts { nodes, operation } => {
             Asked::one(Operation::CertificatesRenew(CertificatesRenew { nodes }), operation)
         }
-        ClusterVerb::Modify { hooks, guests, operation } => {
-            Asked::one(Operation::ClusterModify(with_guests(change(&hooks)?, guests)), operation)
-        }
+        ClusterVerb::Modify { hooks, guests, allowed, operation } => Asked::one(
+            Operation::ClusterModify(with_allowed(with_guests(change(&hooks)?, guests), allowed)),
+            operation,
+        ),
         ClusterVerb::Destroy { name, force, operation } => {
             let question = format!("This destroys cluster {name}.");
             Asked::one(Operation::ClusterDestroy(ClusterDestroy { name }), operation).after(question, force)
@@ -114,13 +137,6 @@ async fn queue(master: &Master, verb: QueueVerb) -> Result<(), Failure> {
     if json { print_json(&render::queue_json(&queue)) } else { print(&render::queue_text(&queue)) }
 }
 
-async fn verify(master: &Master, as_json: bool) -> Result<(), Failure> {
-    let check = answer(master.queries().verify(VerifyRequest {})).await?;
-    let printed =
-        if as_json { print_json(&render::verify_json(&check)) } else { print(&render::verify_text(&check)) };
-    if render::has_errors(&check) { Err(Failure::Told) } else { printed }
-}
-
 /// The change of parameters; what was not given stays.
 fn change(parameters: &HookParameters) -> Result<ClusterModify, Failure> {
     let allow_deny = |value: Option<AllowDenyValue>| match value {
@@ -139,17 +155,22 @@ fn change(parameters: &HookParameters) -> Result<ClusterModify, Failure> {
         Some(OnErrorValue::Stop) => (OnError::Stop, false),
         Some(OnErrorValue::Default) => (OnError::Unspecified, true),
     };
-    let timeout_max_ms = parameters.hook_timeout_max.map(|limit| {
-        u64::try_from(limit.as_millis())
-            .map_err(|_| Failure::Usage("--hook-timeout-max is longer than anybody can wait".to_owned()))
-    });
+    let millis = |flag: &str, limit: Option<std::time::Duration>| {
+        let ms = limit.map(|limit| u64::try_from(limit.as_millis())).transpose();
+        ms.map_err(|_| Failure::Usage(format!("{flag} is longer than anybody can wait")))
+    };
     let hooks = HookPolicy {
         exit_codes: exit_codes.into(),
         on_error: on_error.into(),
         unreachable: allow_deny(parameters.hook_unreachable).into(),
         timeout: allow_deny(parameters.hook_timeout).into(),
         master_required: parameters.hook_master_required,
-        timeout_max_ms: timeout_max_ms.transpose()?,
+        timeout_max_ms: millis("--hook-timeout-max", parameters.hook_timeout_max)?,
+        warn_ms: millis("--hook-warn-limit", parameters.hook_warn_limit)?,
+        kill_ms: millis("--hook-kill-limit", parameters.hook_kill_limit)?,
+        budget_ms: millis("--hook-phase-budget", parameters.hook_phase_budget)?,
+        directories: Default::default(),
+        version: parameters.hooks_version.map(version_to_wire),
     };
     Ok(ClusterModify { hooks: Some(hooks), on_error_default, ..ClusterModify::default() })
 }
@@ -164,6 +185,17 @@ fn with_guests(change: ClusterModify, parameters: GuestParameters) -> ClusterMod
             "none" => String::new(),
             _ => command,
         }),
+        ..change
+    }
+}
+
+/// The same with the change of what is allowed on nodes.
+fn with_allowed(change: ClusterModify, parameters: AllowedParameters) -> ClusterModify {
+    ClusterModify {
+        allow_commands: parameters.allow_command,
+        disallow_commands: parameters.disallow_command,
+        allow_files: parameters.allow_file,
+        disallow_files: parameters.disallow_file,
         ..change
     }
 }
@@ -187,6 +219,9 @@ mod tests {
             hook_timeout: Some(AllowDenyValue::Allow),
             hook_master_required: Some(false),
             hook_timeout_max: Some(Duration::from_secs(60)),
+            hook_kill_limit: Some(Duration::from_secs(5)),
+            hook_phase_budget: Some(Duration::ZERO),
+            ..HookParameters::default()
         };
         let expected = HookPolicy {
             exit_codes: 2,
@@ -195,6 +230,9 @@ mod tests {
             timeout: 1,
             master_required: Some(false),
             timeout_max_ms: Some(60_000),
+            kill_ms: Some(5_000),
+            budget_ms: Some(0),
+            ..HookPolicy::default()
         };
         let modify =
             ClusterModify { hooks: Some(expected), on_error_default: true, ..ClusterModify::default() };

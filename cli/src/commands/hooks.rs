@@ -1,10 +1,19 @@
 //! `gnt-hooks`.
 
-use muster_proto::v1::{self, ExplainRequest, ListNodeHooksRequest};
+use std::time::Duration;
 
-use super::{backup, cluster, hooks_init, hooks_lint, instance, node, operation::Asked};
+use muster_core::hooks::HooksVersion;
+use muster_proto::{
+    convert::hooks::version_from_wire,
+    v1::{self, ExplainRequest, GetClusterRequest, ListNodeHooksRequest},
+};
+
+use super::{
+    backup, cluster, group, hook_policy, hook_runs, hooks_init, hooks_lint, hooks_sync, instance, network,
+    node, operation::Asked, tag_files,
+};
 use crate::{
-    args::{CommandLine, ConnectionFlags, ExplainFlags, Group, HooksVerb, parse_explained},
+    args::{CommandLine, ConnectionFlags, ExplainFlags, Group, HooksVerb, VersionFlag, parse_explained},
     client::{Master, answer},
     exit::Failure,
     output::{
@@ -21,19 +30,44 @@ pub(super) async fn run(connection: &ConnectionFlags, verb: HooksVerb) -> Result
             let selection = select(render::FIELDS, render::DEFAULT, &list)?;
             let master = Master::connect(connection).await?;
             let found = answer(master.queries().list_node_hooks(ListNodeHooksRequest { nodes })).await?.nodes;
-            print(&selection.render(&found.iter().flat_map(render::rows).collect::<Vec<_>>()))
+            print(&selection.render(&found.iter().flat_map(render::rows).collect::<Vec<_>>())?)
         }
+        HooksVerb::Sync(flags) => hooks_sync::sync(connection, flags).await,
+        HooksVerb::Diff { nodes, list } => hooks_sync::diff(connection, nodes, &list).await,
+        HooksVerb::Policy(verb) => hook_policy::run(connection, verb).await,
         HooksVerb::Explain(flags) => explain(connection, flags).await,
-        HooksVerb::Init { dir, host, json } => hooks_init::run(dir, &host, json.json),
-        HooksVerb::Lint { dir, daemon_user, host, json } => {
-            hooks_lint::run(dir, daemon_user, &host, json.json)
+        HooksVerb::Run(flags) => hook_runs::run(connection, flags).await,
+        HooksVerb::History(flags) => hook_runs::history(connection, flags).await,
+        HooksVerb::Init { dir, version, host, json } => {
+            let version = version_of(connection, version).await;
+            hooks_init::run(dir, version, &host, json.json)
+        }
+        HooksVerb::Lint { dir, daemon_user, version, host, json } => {
+            let version = version_of(connection, version).await;
+            hooks_lint::run(dir, daemon_user, version, &host, json.json)
         }
     }
 }
 
+/// How long a master is asked for its cluster's version before it counts as not there: the verbs need none.
+const VERSION_WAIT: Duration = Duration::from_secs(3);
+
+/// The version that was named, else the cluster's, else the default one.
+async fn version_of(connection: &ConnectionFlags, flag: VersionFlag) -> HooksVersion {
+    if let Some(version) = flag.hooks_version {
+        return version;
+    }
+    let asked = async {
+        let master = Master::connect(connection).await.ok()?;
+        let cluster = answer(master.queries().get_cluster(GetClusterRequest {})).await.ok()?;
+        version_from_wire(cluster.hooks?.version?)
+    };
+    tokio::time::timeout(VERSION_WAIT, asked).await.ok().flatten().unwrap_or_default()
+}
+
 /// What the words ask for, parsed by the very definitions of the verb that they name.
 fn asked(words: &[String]) -> Result<(ConnectionFlags, Asked), Failure> {
-    let CommandLine { connection, group } = match parse_explained(words) {
+    let CommandLine { connection, mut group } = match parse_explained(words) {
         Ok(line) => line,
         // The help of the verb that is to be explained.
         Err(error) if !error.use_stderr() => error.exit(),
@@ -42,16 +76,20 @@ fn asked(words: &[String]) -> Result<(ConnectionFlags, Asked), Failure> {
             return Err(Failure::Usage(text.strip_prefix("error: ").unwrap_or(&text).trim_end().to_owned()));
         }
     };
+    tag_files::read(&mut group)?;
     let asked = match group {
+        Group::Hooks(HooksVerb::Policy(verb)) => hook_policy::asked(verb),
         Group::Cluster(verb) => cluster::asked(verb)?,
         Group::Node(verb) => node::asked(verb),
         Group::Instance(verb) => instance::asked(verb),
         Group::Backup(verb) => backup::asked(verb),
+        Group::Group(verb) => group::asked(verb),
+        Group::Network(verb) => network::asked(verb),
         Group::Job(_) | Group::Os(_) | Group::Hooks(_) => None,
     };
     let asked = asked.ok_or_else(|| {
         Failure::Usage(format!(
-            "`{}` is no operation with hooks; for example: gnt-hooks explain instance start web1",
+            "`{}` is no operation; for example: gnt-hooks explain instance start web1",
             words.join(" ")
         ))
     })?;
@@ -128,6 +166,8 @@ mod tests {
             panic!("{:?}", asked.operations)
         };
         assert!(first.force);
+        let (_, asked) = super::asked(&words("hooks policy set instance-add-pre.d kill_limit=5s")).unwrap();
+        assert!(matches!(asked.operations.as_slice(), [Operation::ClusterModify(_)]), "{asked:?}");
     }
 
     #[test]

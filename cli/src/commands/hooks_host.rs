@@ -48,6 +48,12 @@ impl Host {
         Ok(Host { hooks_dir: path("hooks_dir", HOOKS_DIR)?, state_dir: path("state_dir", STATE_DIR)? })
     }
 
+    /// The cluster's own hook set in use on this host, if there is one and it may be looked at.
+    pub(super) fn hook_set(&self) -> Option<PathBuf> {
+        let current = self.state_dir.join("node/hooks/current");
+        current.is_dir().then_some(current)
+    }
+
     /// The users that scripts may belong to: root, and the daemon's, which owns its state. Before there is one it is
     /// whoever asks.
     pub(super) fn owners(&self, daemon_user: Option<u32>) -> [u32; 2] {

@@ -1,4 +1,4 @@
-//! `gnt-hooks init`: makes every hook directory of interface version 1 with a README and a disabled example. What is there
+//! `gnt-hooks init`: makes every hook directory of an interface version with a README and a disabled example. What is there
 //! already stays as it is, so that it can be run again.
 
 use std::{
@@ -9,12 +9,13 @@ use std::{
 };
 
 use muster_core::{
-    hooks::{KILL_DEFAULT_MS, Phase, WARN_DEFAULT_MS},
-    reference::{OperationHooks, Presence, Reference, common_variables},
+    hooks::{HooksVersion, KILL_DEFAULT_MS, Phase, WARN_DEFAULT_MS},
+    ops::AFTER_VARIABLES,
+    reference::{OperationHooks, Presence, Reference, common_variables, is_one_of_many},
 };
 use serde_json::json;
 
-use super::hooks_host::Host;
+use super::{hook_points, hooks_host::Host};
 use crate::{
     args::HostFlags,
     exit::Failure,
@@ -41,12 +42,17 @@ struct Made {
 }
 
 /// Makes the directories.
-pub(super) fn run(dir: Option<PathBuf>, flags: &HostFlags, as_json: bool) -> Result<(), Failure> {
+pub(super) fn run(
+    dir: Option<PathBuf>,
+    version: HooksVersion,
+    flags: &HostFlags,
+    as_json: bool,
+) -> Result<(), Failure> {
     let dir = match dir {
         Some(dir) => dir,
         None => Host::load(flags)?.hooks_dir,
     };
-    let made = init(&dir)?;
+    let made = init(&dir, version)?;
     let shown = |paths: &[PathBuf]| paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>();
     if as_json {
         let hooks_dir = dir.display().to_string();
@@ -68,7 +74,7 @@ pub(super) fn run(dir: Option<PathBuf>, flags: &HostFlags, as_json: bool) -> Res
     print(&text)
 }
 
-fn init(dir: &Path) -> Result<Made, Failure> {
+fn init(dir: &Path, version: HooksVersion) -> Result<Made, Failure> {
     let mut made = Made::default();
     if !dir.is_dir() {
         let failed = |error| cannot("make", dir, &error);
@@ -76,13 +82,20 @@ fn init(dir: &Path) -> Result<Made, Failure> {
         fs::set_permissions(dir, Permissions::from_mode(DIRECTORY_MODE)).map_err(failed)?;
         made.made.push(dir.to_owned());
     }
-    for operation in &Reference::new().operations {
-        for phase in [Phase::Pre, Phase::Post] {
+    let reference = Reference::new(version);
+    for operation in &reference.operations {
+        for phase in operation.phases() {
             let path = dir.join(phase.directory(operation.prefix));
             made.directory(&path)?;
-            made.file(&path.join(README), README_MODE, &readme(operation, phase))?;
-            made.file(&path.join(EXAMPLE), EXAMPLE_MODE, &example(operation, phase))?;
+            made.file(&path.join(README), README_MODE, &readme(version, operation, phase))?;
+            made.file(&path.join(EXAMPLE), EXAMPLE_MODE, &example(version, operation, phase))?;
         }
+    }
+    for (name, text) in hook_points::directories(&reference) {
+        let path = dir.join(name);
+        made.directory(&path)?;
+        made.file(&path.join(README), README_MODE, &text)?;
+        made.file(&path.join(EXAMPLE), EXAMPLE_MODE, hook_points::EXAMPLE_TEXT)?;
     }
     Ok(made)
 }
@@ -138,7 +151,7 @@ fn commands(operation: &OperationHooks) -> String {
 fn when(phase: Phase) -> &'static str {
     match phase {
         Phase::Pre => "before",
-        Phase::Post => "after",
+        Phase::Post | Phase::Failed => "after",
     }
 }
 
@@ -149,14 +162,14 @@ fn exit_codes(phase: Phase) -> &'static str {
              script, its exit code and what it printed. If the cluster's parameter `hook_exit_codes` is `graded`, 32 to 63\n\
              are warnings that deny nothing. A script may be run again for the same operation, so what it does must bear that."
         }
-        Phase::Post => {
+        Phase::Post | Phase::Failed => {
             "The operation is done. Exit codes are written to the job's log and change nothing. Do not rely on the scripts\n\
              of the pre directory having run."
         }
     }
 }
 
-fn readme(operation: &OperationHooks, phase: Phase) -> String {
+fn readme(version: HooksVersion, operation: &OperationHooks, phase: Phase) -> String {
     let mut text = format!(
         "# {}\n\nScripts here run {} {} ({}), on {}.\n\n{}\n\n",
         phase.directory(operation.prefix),
@@ -178,16 +191,20 @@ fn readme(operation: &OperationHooks, phase: Phase) -> String {
     text += "## Variables\n\nEach has the prefix `GANETI_`.\n\n| variable | set | meaning |\n|---|---|---|\n";
     let own = operation.own.iter().map(|variable| (variable.name, variable.presence, variable.meaning));
     for (name, presence, meaning) in own.chain(common_variables()) {
-        let set = match presence {
-            Presence::Always => "always",
-            Presence::Sometimes => "when given",
-        };
-        text += &format!("| {name} | {set} | {meaning} |\n");
+        text += &format!("| {name} | {} | {meaning} |\n", presence.words(name));
+    }
+    if version.tells_of_job(phase) {
+        for (name, meaning, _) in AFTER_VARIABLES.iter().filter(|(.., with_success)| *with_success) {
+            text += &format!("| {name} | always | {meaning} |\n");
+        }
+    }
+    if phase == Phase::Post && operation.own.iter().any(|variable| variable.restated) {
+        text += "\nThe operation's own variables are there once more with the prefix `GANETI_POST_`: as the operation left them.\n";
     }
     text
 }
 
-fn example(operation: &OperationHooks, phase: Phase) -> String {
+fn example(version: HooksVersion, operation: &OperationHooks, phase: Phase) -> String {
     let directory = phase.directory(operation.prefix);
     let mut text = format!(
         "#!/bin/sh\n\
@@ -196,8 +213,8 @@ fn example(operation: &OperationHooks, phase: Phase) -> String {
          #\n\
          # HOOK_KILL_TIMEOUT = 5 minutes\n\
          set -eu\n\n\
-         # Made for version 1 of the hook interface; another version is none of its business.\n\
-         [ \"${{GANETI_HOOKS_VERSION-}}\" = 1 ] || exit 0\n\n\
+         # Made for version {version} of the hook interface; another version is none of its business.\n\
+         [ \"${{GANETI_HOOKS_VERSION-}}\" = {version} ] || exit 0\n\n\
          # README.md says what each variable is. Those of this operation:\n",
         when(phase),
         commands(operation),
@@ -205,6 +222,7 @@ fn example(operation: &OperationHooks, phase: Phase) -> String {
     );
     for variable in &operation.own {
         text += &match variable.presence {
+            Presence::Sometimes if is_one_of_many(variable.name) => format!("#   GANETI_{}\n", variable.name),
             Presence::Always => format!("#   \"$GANETI_{}\"\n", variable.name),
             Presence::Sometimes => {
                 format!("#   \"${{GANETI_{}-}}\"    (absent unless given)\n", variable.name)
@@ -219,14 +237,14 @@ fn example(operation: &OperationHooks, phase: Phase) -> String {
         Phase::Pre => {
             "\n# To deny: say why, for the operator to read, and exit with something else than 0.\n# echo \"not today\" >&2\n# exit 1\nexit 0\n"
         }
-        Phase::Post => "exit 0\n",
+        Phase::Post | Phase::Failed => "exit 0\n",
     };
     text
 }
 
 #[cfg(test)]
 mod tests {
-    use muster_core::ops::used_directories;
+    use muster_core::ops::hook_directories;
 
     use super::*;
 
@@ -234,8 +252,8 @@ mod tests {
     fn every_used_directory_is_made_once_and_what_is_there_stays() {
         let folder = tempfile::tempdir().unwrap();
         let dir = folder.path().join("a/hooks");
-        let made = init(&dir).unwrap();
-        let used: Vec<String> = used_directories().collect();
+        let made = init(&dir, HooksVersion::V1).unwrap();
+        let used: Vec<String> = hook_directories(HooksVersion::V1).collect();
         assert_eq!((made.made.len(), made.kept.len()), (1 + 3 * used.len(), 0));
         for name in &used {
             let path = dir.join(name);
@@ -246,7 +264,7 @@ mod tests {
         let changed = dir.join(&used[0]).join(README);
         fs::write(&changed, "mine").unwrap();
         fs::remove_file(dir.join(&used[1]).join(EXAMPLE)).unwrap();
-        let again = init(&dir).unwrap();
+        let again = init(&dir, HooksVersion::V1).unwrap();
         assert_eq!(again.made, [dir.join(&used[1]).join(EXAMPLE)]);
         assert_eq!(again.kept.len(), 3 * used.len() - 1);
         assert_eq!(fs::read_to_string(&changed).unwrap(), "mine");
@@ -256,17 +274,17 @@ mod tests {
     fn a_file_in_the_place_of_a_directory_is_told() {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("node-add-pre.d"), "").unwrap();
-        let failure = init(folder.path()).unwrap_err();
+        let failure = init(folder.path(), HooksVersion::V1).unwrap_err();
         assert_eq!(failure.code(), 1);
         assert!(failure.to_string().contains("node-add-pre.d"), "{failure}");
-        assert_eq!(init(&folder.path().join("node-add-pre.d")).unwrap_err().code(), 1);
+        assert_eq!(init(&folder.path().join("node-add-pre.d"), HooksVersion::V1).unwrap_err().code(), 1);
     }
 
     #[test]
     fn e1_a_readme_names_nodes_commands_and_variables() {
-        let reference = Reference::new();
+        let reference = Reference::new(HooksVersion::V1);
         let (operation, phase) = reference.of_directory("instance-add-pre.d").unwrap();
-        let text = readme(operation, phase);
+        let text = readme(HooksVersion::V1, operation, phase);
         for part in [
             "# instance-add-pre.d",
             "run before `gnt-instance add` or `gnt-backup import`",
@@ -276,6 +294,17 @@ mod tests {
             "ended after 5 min",
         ] {
             assert!(text.contains(part), "{part}: {text}");
+        }
+    }
+
+    #[test]
+    fn e4_what_only_the_job_knows_is_named_where_scripts_are_told_of_it() {
+        for (version, is_told) in [(HooksVersion::V1, false), (HooksVersion::V2, true)] {
+            let reference = Reference::new(version);
+            let (operation, phase) = reference.of_directory("instance-add-post.d").unwrap();
+            let text = readme(version, operation, phase);
+            assert_eq!(text.contains("| POST_NODES_PATH | always |"), is_told, "{text}");
+            assert!(!text.contains("ERROR_MESSAGE_PATH"), "{text}");
         }
     }
 }

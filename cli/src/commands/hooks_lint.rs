@@ -9,7 +9,7 @@ use std::{
 };
 
 use muster_core::hooks::{
-    SCRIPT_PATH,
+    HooksVersion, SCRIPT_PATH,
     lint::{Access, Entry, File, Finding, Interpreter, Kind, Linter, Rule},
 };
 use rustix::fs::StatVfsMountFlags;
@@ -35,18 +35,29 @@ const ANY_EXECUTE: u32 = 0o111;
 pub(super) fn run(
     dir: Option<PathBuf>,
     daemon_user: Option<u32>,
+    version: HooksVersion,
     flags: &HostFlags,
     as_json: bool,
 ) -> Result<(), Failure> {
     let host = Host::load(flags)?;
-    let dir = dir.unwrap_or_else(|| host.hooks_dir.clone());
-    let report = lint(&dir, host.owners(daemon_user))?;
+    // What runs on this host is its own, and the cluster's set beside it: each is told with its place.
+    let dirs = match dir {
+        Some(dir) => vec![dir],
+        None => std::iter::once(host.hooks_dir.clone()).chain(host.hook_set()).collect(),
+    };
+    let owners = host.owners(daemon_user);
+    let reports = dirs.iter().map(|dir| lint(dir, owners, version)).collect::<Result<Vec<_>, _>>()?;
+    let told = || dirs.iter().zip(&reports);
     if as_json {
-        print_json(&report_json(&dir, &report))?
+        let findings = told().flat_map(|(dir, report)| report_json(dir, report));
+        print_json(&serde_json::Value::Array(findings.collect()))?
     } else {
-        print(&report_text(&dir, &report))?
+        print(&told().map(|(dir, report)| report_text(dir, report)).collect::<String>())?
     }
-    if report.findings.is_empty() { Ok(()) } else { Err(Failure::Told) }
+    match reports.iter().all(|report| report.findings.is_empty()) {
+        true => Ok(()),
+        false => Err(Failure::Told),
+    }
 }
 
 /// A directory and what is needed to judge it.
@@ -59,7 +70,7 @@ struct Walk {
 }
 
 /// Checks a hooks directory.
-fn lint(dir: &Path, owners: [u32; 2]) -> Result<Report, Failure> {
+fn lint(dir: &Path, owners: [u32; 2], version: HooksVersion) -> Result<Report, Failure> {
     let shown = dir.display();
     let cannot = |error| Failure::Refused(format!("{shown} can't be looked at: {error}"));
     let root = match fs::canonicalize(dir) {
@@ -75,7 +86,7 @@ fn lint(dir: &Path, owners: [u32; 2]) -> Result<Report, Failure> {
     }
     let names =
         names_in(&root).map_err(|error| Failure::Refused(format!("{shown} can't be read: {error}")))?;
-    let mut walk = Walk { root, owners, linter: Linter::new(), report: Report::default() };
+    let mut walk = Walk { root, owners, linter: Linter::of(version), report: Report::default() };
     let access = walk.access(&metadata, None);
     walk.add(Path::new(""), Linter::directory_access(access));
     for name in names {

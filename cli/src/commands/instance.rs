@@ -1,14 +1,16 @@
 //! `gnt-instance`.
 
 use muster_proto::v1::{
-    DiskGrow, DisksReplace, ImportSource, InstanceAdd, InstanceFailover, InstanceMigrate, InstanceModify,
-    InstanceReboot, InstanceReinstall, InstanceRemove, InstanceRename, InstanceShutdown, InstanceStart,
-    ListInstancesRequest, MirrorAdd, MirrorRemove, MirrorsSync, operation::Operation,
+    DiskGrow, DisksRecreate, DisksReplace, ImportSource, InstanceAdd, InstanceFailover, InstanceMigrate,
+    InstanceModify, InstanceMove, InstanceReboot, InstanceReinstall, InstanceRemove, InstanceRename,
+    InstanceShutdown, InstanceStart, ListInstancesRequest, MirrorAdd, MirrorRemove, MirrorsSync,
+    operation::Operation,
 };
 
 use super::{
     console,
     operation::{self, Asked},
+    tags,
 };
 use crate::{
     args::{ConnectionFlags, DiskVerb, Hardware, ImportedHardware, InstanceVerb, IpChange, NewInstance},
@@ -24,10 +26,11 @@ pub(super) async fn run(connection: &ConnectionFlags, verb: InstanceVerb) -> Res
             let selection = select(render::FIELDS, render::DEFAULT, &list)?;
             let master = Master::connect(connection).await?;
             let request = ListInstancesRequest { names, live };
-            print(&selection.render(&answer(master.queries().list_instances(request)).await?.instances))
+            print(&selection.render(&answer(master.queries().list_instances(request)).await?.instances)?)
         }
         InstanceVerb::Info { names, live, json } => info(connection, names, live, json.json).await,
         InstanceVerb::Console { name } => console::run(connection, name).await,
+        InstanceVerb::Tags(verb) => tags::run(connection, "instance", verb).await,
         operation @ (InstanceVerb::Add { .. }
         | InstanceVerb::Start { .. }
         | InstanceVerb::Shutdown { .. }
@@ -37,6 +40,7 @@ pub(super) async fn run(connection: &ConnectionFlags, verb: InstanceVerb) -> Res
         | InstanceVerb::Modify { .. }
         | InstanceVerb::Failover { .. }
         | InstanceVerb::Migrate { .. }
+        | InstanceVerb::Move { .. }
         | InstanceVerb::Remove { .. }
         | InstanceVerb::OnDisk(_)) => {
             let asked = asked(operation).expect("these verbs ask for operations");
@@ -49,6 +53,7 @@ pub(super) async fn run(connection: &ConnectionFlags, verb: InstanceVerb) -> Res
 pub(super) fn asked(verb: InstanceVerb) -> Option<Asked> {
     Some(match verb {
         InstanceVerb::List { .. } | InstanceVerb::Info { .. } | InstanceVerb::Console { .. } => return None,
+        InstanceVerb::Tags(verb) => return tags::asked("instance", verb),
         InstanceVerb::Add { new, hardware, operation } => {
             Asked::one(Operation::InstanceAdd(add(new, hardware)), operation)
         }
@@ -56,9 +61,10 @@ pub(super) fn asked(verb: InstanceVerb) -> Option<Asked> {
             let start = |instance| Operation::InstanceStart(InstanceStart { instance, force });
             Asked::all(names.into_iter().map(start).collect(), operation)
         }
-        InstanceVerb::Shutdown { names, timeout, operation } => {
-            let stop =
-                |instance| Operation::InstanceShutdown(InstanceShutdown { instance, timeout_s: timeout });
+        InstanceVerb::Shutdown { names, timeout, fenced, operation } => {
+            let stop = |instance| {
+                Operation::InstanceShutdown(InstanceShutdown { instance, timeout_s: timeout, fenced })
+            };
             Asked::all(names.into_iter().map(stop).collect(), operation)
         }
         InstanceVerb::Migrate { name, force, operation } => {
@@ -71,6 +77,12 @@ pub(super) fn asked(verb: InstanceVerb) -> Option<Asked> {
                 format!("This moves instance {name} to its secondary node; if it runs, it is restarted.");
             let failover = InstanceFailover { instance: name, ignore_consistency, fenced };
             Asked::one(Operation::InstanceFailover(failover), operation).after(question, force)
+        }
+        InstanceVerb::Move { name, node, force, operation } => {
+            let question =
+                format!("This moves instance {name} to node {node}; it is down while its disks are copied.");
+            let relocate = Operation::InstanceMove(InstanceMove { instance: name, node });
+            Asked::one(relocate, operation).after(question, force)
         }
         InstanceVerb::Remove { name, force, operation } => {
             let question = format!("This removes instance {name} and its disks.");
@@ -88,9 +100,9 @@ pub(super) fn asked(verb: InstanceVerb) -> Option<Asked> {
                 |instance| Operation::InstanceReboot(InstanceReboot { instance, kind: kind.clone() });
             Asked::all(names.into_iter().map(reboot).collect(), operation)
         }
-        InstanceVerb::Modify { name, memory, vcpus, ip, operation } => {
+        InstanceVerb::Modify { name, memory, vcpus, ip, network, operation } => {
             let ip = ip.map(|ip| ip_text(ip).unwrap_or_else(|| "none".to_owned()));
-            let change = InstanceModify { instance: name, memory_mib: memory, vcpus, ip };
+            let change = InstanceModify { instance: name, memory_mib: memory, vcpus, ip, network };
             Asked::one(Operation::InstanceModify(change), operation)
         }
         InstanceVerb::Rename { name, new_name, operation } => {
@@ -117,6 +129,12 @@ fn on_disk(verb: DiskVerb) -> Asked {
         }
         DiskVerb::SyncMirrors { name, operation } => {
             (Operation::MirrorsSync(MirrorsSync { instance: name }), operation)
+        }
+        DiskVerb::RecreateDisks { name, disks, node, operation } => {
+            let disks = disks.into_iter().map(|disk| disk.word().to_owned()).collect();
+            let nodes = node.map(|place| std::iter::once(place.primary).chain(place.secondary).collect());
+            let recreate = DisksRecreate { instance: name, disks, nodes: nodes.unwrap_or_default() };
+            (Operation::DisksRecreate(recreate), operation)
         }
         // The secondary is the default.
         DiskVerb::ReplaceDisks { name, new_secondary, on_secondary: _, on_primary, operation } => {
@@ -159,6 +177,8 @@ fn base(new: NewInstance) -> InstanceAdd {
         secondary: new.node.secondary,
         disk_template: new.disk_template.word().to_owned(),
         ip: new.ip.and_then(ip_text),
+        network: new.network,
+        tags: new.tags,
         no_start: new.no_start,
         no_wait_for_sync: new.no_wait_for_sync,
         ..InstanceAdd::default()
@@ -169,6 +189,7 @@ fn ip_text(ip: IpChange) -> Option<String> {
     match ip {
         IpChange::None => None,
         IpChange::Address(address) => Some(address.to_string()),
+        IpChange::Pool => Some("pool".to_owned()),
     }
 }
 

@@ -61,7 +61,7 @@ async fn list(
         )));
     }
     jobs.retain(|job| (ids.is_empty() || ids.contains(&job.id)) && wanted(job, states));
-    print(&selection.render(&jobs))
+    print(&selection.render(&jobs)?)
 }
 
 fn wanted(job: &Job, states: JobStateFlags) -> bool {

@@ -3,12 +3,15 @@
 use std::{net::IpAddr, time::Duration};
 
 use muster_proto::v1::{
-    CreateTokenRequest, ListNodesRequest, ListPendingRequest, NodeAdd, NodeModify, NodeRemove,
-    operation::Operation,
+    CreateTokenRequest, ListNodesRequest, ListPendingRequest, NodeAdd, NodeEvacuate, NodeMigrate, NodeModify,
+    NodeRemove, operation::Operation,
 };
 use serde_json::json;
 
-use super::operation::{self, Asked};
+use super::{
+    operation::{self, Asked},
+    tags,
+};
 use crate::{
     args::{ConnectionFlags, NodeVerb, TokenVerb},
     client::{Master, answer},
@@ -26,16 +29,21 @@ pub(super) async fn run(connection: &ConnectionFlags, verb: NodeVerb) -> Result<
             let selection = select(render::PENDING_FIELDS, render::PENDING_DEFAULT, &list)?;
             let master = Master::connect(connection).await?;
             let pending = answer(master.tokens().list_pending(ListPendingRequest {})).await?;
-            print(&selection.render(&pending.nodes))
+            print(&selection.render(&pending.nodes)?)
         }
         NodeVerb::List { names, live, list } => {
             let selection = select(render::FIELDS, render::DEFAULT, &list)?;
             let master = Master::connect(connection).await?;
             let nodes = answer(master.queries().list_nodes(ListNodesRequest { names, live })).await?.nodes;
-            print(&selection.render(&nodes))
+            print(&selection.render(&nodes)?)
         }
         NodeVerb::Info { names, live, json } => info(connection, names, live, json.json).await,
-        operation @ (NodeVerb::Add { .. } | NodeVerb::Remove { .. } | NodeVerb::Modify { .. }) => {
+        NodeVerb::Tags(verb) => tags::run(connection, "node", verb).await,
+        operation @ (NodeVerb::Add { .. }
+        | NodeVerb::Remove { .. }
+        | NodeVerb::Migrate { .. }
+        | NodeVerb::Evacuate { .. }
+        | NodeVerb::Modify { .. }) => {
             let asked = asked(operation).expect("these verbs ask for operations");
             operation::carry_out(connection, asked).await
         }
@@ -48,12 +56,46 @@ pub(super) fn asked(verb: NodeVerb) -> Option<Asked> {
         NodeVerb::Token(_) | NodeVerb::Pending(_) | NodeVerb::List { .. } | NodeVerb::Info { .. } => {
             return None;
         }
-        NodeVerb::Add { name, secondary_ip, address, readd, operation } => {
-            let add = NodeAdd { name, primary_ip: text(address), secondary_ip: text(secondary_ip), readd };
+        NodeVerb::Tags(verb) => return tags::asked("node", verb),
+        NodeVerb::Add { name, secondary_ip, address, readd, node_group, operation } => {
+            let (primary_ip, secondary_ip) = (text(address), text(secondary_ip));
+            let add = NodeAdd { name, primary_ip, secondary_ip, readd, group: node_group };
             Asked::one(Operation::NodeAdd(add), operation)
         }
         NodeVerb::Remove { name, operation } => {
             Asked::one(Operation::NodeRemove(NodeRemove { name }), operation)
+        }
+        NodeVerb::Migrate { name, force, ignore_unmovable, operation } => {
+            let question = format!("This moves all instances away whose primary node {name} is.");
+            let migrate = Operation::NodeMigrate(NodeMigrate { name, ignore_unmovable });
+            Asked::one(migrate, operation).after(question, force)
+        }
+        NodeVerb::Evacuate {
+            name,
+            primary_only,
+            secondary_only,
+            all: _,
+            new_secondary,
+            force,
+            ignore_consistency,
+            fenced,
+            ignore_unmovable,
+            operation,
+        } => {
+            let which = match (primary_only, secondary_only) {
+                (true, _) => "primaries",
+                (false, true) => "secondaries",
+                (false, false) => "all",
+            };
+            let question = match which {
+                "primaries" => format!("This moves all instances away whose primary node {name} is."),
+                "secondaries" => format!("This moves all copies away that node {name} has."),
+                _ => format!("This moves all instances and copies off node {name}."),
+            };
+            let which = which.to_owned();
+            let evacuate =
+                NodeEvacuate { name, which, new_secondary, ignore_consistency, fenced, ignore_unmovable };
+            Asked::one(Operation::NodeEvacuate(evacuate), operation).after(question, force)
         }
         NodeVerb::Modify { name, offline, drained, master_candidate, address, secondary_ip, operation } => {
             let change = NodeModify {

@@ -1,5 +1,7 @@
 //! Submitting operations and following their jobs to the end; the same for all of them.
 
+use std::collections::VecDeque;
+
 use muster_proto::v1::{self, Job, SubmitRequest, operation::Operation};
 use serde_json::json;
 
@@ -75,12 +77,18 @@ async fn run_all(master: &Master, operations: Vec<Operation>, flags: &OperationF
         return failure.map_or(printed, Err);
     }
     let mut ended = Vec::new();
-    for id in ids {
+    let (mut several, mut ids) = (several, VecDeque::from(ids));
+    while let Some(id) = ids.pop_front() {
         if several {
             note(&format!("job {id}:"));
         }
         match follow_or_leave(master, id).await {
-            Ok(job) => ended.push(job),
+            Ok(job) => {
+                // What a job asks for is a part of what was asked for.
+                several |= !job.child_jobs.is_empty();
+                ids.extend(&job.child_jobs);
+                ended.push(job);
+            }
             Err(error) => keep(&mut failure, error, several),
         }
     }
@@ -151,6 +159,9 @@ pub(super) fn tell_ends(jobs: &[Job], several: bool, flags: &OperationFlags) -> 
     for job in jobs {
         let text = denial::end_text(job);
         if !text.is_empty() {
+            if jobs.iter().any(|other| other.child_jobs.contains(&job.id)) {
+                note(&format!("error: {} did not succeed:", job.summary));
+            }
             note(text.trim_end());
         }
         failed |= !denial::succeeded(job);

@@ -20,7 +20,7 @@ pub(super) async fn run(connection: &ConnectionFlags, verb: OsVerb) -> Result<()
                     note(&format!("warning: {}: {why}", node.node));
                 }
             }
-            print(&selection.render(&render::definitions(&nodes)))
+            print(&selection.render(&render::definitions(&nodes))?)
         }
         OsVerb::Info { names, json } => {
             let nodes = ask(connection).await?;
@@ -38,7 +38,7 @@ pub(super) async fn run(connection: &ConnectionFlags, verb: OsVerb) -> Result<()
             for os in named(render::definitions(&nodes), &names)? {
                 places.extend(os.places);
             }
-            print(&selection.render(&places))
+            print(&selection.render(&places)?)
         }
     }
 }

@@ -5,6 +5,7 @@ use serde_json::{Value as Json, json};
 
 use super::{
     fields::{Field, Value, field, whole_object, whole_text},
+    hook_policy,
     text::{counted, duration, rfc3339, visible_line},
     words,
 };
@@ -50,6 +51,9 @@ pub(crate) fn cluster_json(cluster: &ClusterInfo) -> Json {
         "version": cluster.version,
         "nodes": cluster.nodes,
         "instances": cluster.instances,
+        "groups": cluster.groups,
+        "networks": cluster.networks,
+        "tags": cluster.tags,
         "ca_digest": cluster.ca_digest,
         "ca_days": cluster.ca_days,
         "successor": cluster.successor,
@@ -58,7 +62,10 @@ pub(crate) fn cluster_json(cluster: &ClusterInfo) -> Json {
         "accel": cluster.accel,
         "nic": cluster.nic,
         "fence_command": cluster.fence_command,
-        "hooks": policy_json(&cluster.hooks.unwrap_or_default()),
+        "allowed_commands": cluster.allowed_commands,
+        "allowed_files": cluster.allowed_files,
+        "hooks_version": cluster.hooks.as_ref().and_then(|policy| policy.version),
+        "hooks": policy_json(&cluster.hooks.clone().unwrap_or_default()),
         "clients": cluster.clients.iter().map(|client| json!({
             "name": client.name,
             "role": client.role,
@@ -76,12 +83,16 @@ fn policy_json(policy: &HookPolicy) -> Json {
         "hook_timeout": words::allow_deny(policy.timeout()),
         "hook_master_required": policy.master_required,
         "hook_timeout_max_ms": policy.timeout_max_ms,
+        "hook_warn_limit_ms": policy.warn_ms,
+        "hook_kill_limit_ms": policy.kill_ms,
+        "hook_phase_budget_ms": policy.budget_ms,
+        "hook_policy": hook_policy::by_directory(policy.clone()),
     })
 }
 
 /// The cluster for people.
 pub(crate) fn cluster_text(cluster: &ClusterInfo) -> String {
-    let policy = cluster.hooks.unwrap_or_default();
+    let policy = cluster.hooks.clone().unwrap_or_default();
     let mut lines = vec![
         ("name", cluster.name.clone()),
         ("uuid", cluster.uuid.clone()),
@@ -91,6 +102,12 @@ pub(crate) fn cluster_text(cluster: &ClusterInfo) -> String {
         ("version", cluster.version.clone()),
         ("nodes", cluster.nodes.to_string()),
         ("instances", cluster.instances.to_string()),
+        ("groups", cluster.groups.to_string()),
+        ("networks", cluster.networks.to_string()),
+        (
+            "tags",
+            Some(cluster.tags.join(",")).filter(|tags| !tags.is_empty()).unwrap_or_else(|| "-".to_owned()),
+        ),
         ("clients", cluster.clients.len().to_string()),
         ("CA digest", cluster.ca_digest.clone()),
         ("CA valid for", format!("{} days", cluster.ca_days)),
@@ -99,13 +116,23 @@ pub(crate) fn cluster_text(cluster: &ClusterInfo) -> String {
         ("accel", cluster.accel.clone()),
         ("nic", cluster.nic.clone()),
         ("fence_command", cluster.fence_command.clone().unwrap_or_else(|| "none".to_owned())),
+        ("hooks_version", policy.version.map_or_else(|| "?".to_owned(), |version| version.to_string())),
         ("exit_codes", words::exit_codes(policy.exit_codes()).to_owned()),
         ("hook_on_error", words::on_error(policy.on_error()).to_owned()),
         ("hook_unreachable", words::allow_deny(policy.unreachable()).to_owned()),
         ("hook_timeout", words::allow_deny(policy.timeout()).to_owned()),
         ("hook_master_required", policy.master_required.map_or("?", words::yes_no).to_owned()),
         ("hook_timeout_max", policy.timeout_max_ms.map_or_else(|| "?".to_owned(), duration)),
+        ("hook_warn_limit", policy.warn_ms.map_or_else(|| "?".to_owned(), duration)),
+        ("hook_kill_limit", policy.kill_ms.map_or_else(|| "?".to_owned(), duration)),
+        ("hook_phase_budget", policy.budget_ms.map_or_else(|| "none".to_owned(), duration)),
+        ("hook_policy", hook_policy::directories(policy)),
     ];
+    for (name, allowed) in
+        [("allowed command", &cluster.allowed_commands), ("allowed file", &cluster.allowed_files)]
+    {
+        lines.extend(allowed.iter().map(|allowed| (name, allowed.clone())));
+    }
     if let Some(successor) = &cluster.successor {
         lines.push(("retired, successor", successor.clone()));
     }
@@ -143,14 +170,16 @@ pub(crate) fn verify_text(check: &VerifyResponse) -> String {
     )
 }
 
+/// A line; what a script wrote follows in lines of its own.
 fn finding_line(finding: &VerifyFinding) -> String {
+    let text: Vec<String> = finding.text.lines().map(visible_line).collect();
     format!(
         "{}: {} {}: {}: {}\n",
         if finding.error { "error" } else { "warning" },
         finding.object_type,
         visible_line(&finding.object),
         finding.code,
-        visible_line(&finding.text),
+        text.join("\n"),
     )
 }
 
@@ -212,6 +241,8 @@ checked 3 nodes and 1 instance: 1 error, 1 warning
                 timeout: 2,
                 master_required: Some(true),
                 timeout_max_ms: Some(86_400_000),
+                kill_ms: Some(5_000),
+                ..HookPolicy::default()
             }),
             ..ClusterInfo::default()
         };
@@ -223,6 +254,8 @@ checked 3 nodes and 1 instance: 1 error, 1 warning
             "hook_timeout:         deny\n",
             "hook_master_required: yes\n",
             "hook_timeout_max:     24 h\n",
+            "hook_kill_limit:      5.0 s\n",
+            "hook_phase_budget:    none\n",
         ] {
             assert!(text.contains(line), "{line}{text}");
         }

@@ -11,15 +11,23 @@ use super::{
 };
 
 /// Said of each operation that has placeholders.
-const PLACEHOLDERS: &str = "Values in <angle brackets> are drawn when the operation is submitted.\n";
+const PLACEHOLDERS: &str =
+    "Values in <angle brackets> are drawn when the operation is submitted, or known after it.\n";
 
 /// An operation for people. What all nodes of a phase have in common is printed once.
 pub(crate) fn explain_text(explained: &ExplainResponse) -> String {
     let title = format!("{}({})", explained.op_id, visible_line(&explained.target));
-    if explained.prefix.is_none() {
-        return format!("{title} runs no hooks in interface version 1.\n");
+    let mut text = match &explained.prefix {
+        Some(_) => format!("{title}: what would run now; nothing was run, locked or changed.\n"),
+        None => format!(
+            "{title} has no hooks of its own in interface version {}; global hooks run with every operation.\n",
+            explained.hooks_version
+        ),
+    };
+    if explained.prefix.is_none() && explained.phases.is_empty() {
+        text += "There are none either: nothing would run.\n";
+        return text;
     }
-    let mut text = format!("{title}: what would run now; nothing was run, locked or changed.\n");
     for phase in &explained.phases {
         text.push('\n');
         text += &phase_text(phase, &explained.path);
@@ -78,7 +86,8 @@ fn node_text(node: &ExplainedNode, directory: &str) -> String {
         } else {
             ""
         };
-        text += &format!("    runs     {}  {}{remark}\n", script.name, own.join(" "));
+        let from = if script.from_cluster { "  of the cluster's set" } else { "" };
+        text += &format!("    runs     {}  {}{from}{remark}\n", script.name, own.join(" "));
     }
     for entry in &node.skipped {
         let name = visible_line(&entry.name);
@@ -110,6 +119,7 @@ pub(crate) fn explain_json(explained: &ExplainResponse) -> Json {
         "operation": explained.op_id,
         "target": explained.target,
         "prefix": explained.prefix,
+        "hooks_version": explained.hooks_version,
         "phases": phases.collect::<Vec<_>>(),
         "placeholders": explained.placeholders,
     })
@@ -120,6 +130,7 @@ fn node_json(node: &ExplainedNode, path: &str) -> Json {
         let script = explained.script.clone().unwrap_or_default();
         json!({
             "name": script.name,
+            "source": super::hooks::source(script.from_cluster),
             "unsafe": script.r#unsafe,
             "warn_after_ms": script.warn_timeout_ms,
             "kill_after_ms": script.kill_timeout_ms,
@@ -183,6 +194,7 @@ mod tests {
         let directory = "node-add-post.d".to_owned();
         let post = ExplainedPhase { phase: HookPhase::Post.into(), directory, nodes: Vec::new() };
         ExplainResponse {
+            hooks_version: 1,
             op_id: "OP_ADD_NODE".to_owned(),
             target: "node4".to_owned(),
             prefix: Some("node-add".to_owned()),
@@ -212,11 +224,15 @@ pre: node-add-pre.d on node1, node2
 
 post: node-add-post.d on no node
 
-Values in <angle brackets> are drawn when the operation is submitted.
+Values in <angle brackets> are drawn when the operation is submitted, or known after it.
 ";
         assert_eq!(explain_text(&explained()), expected);
-        let none = ExplainResponse { prefix: None, phases: Vec::new(), ..explained() };
-        assert_eq!(explain_text(&none), "OP_ADD_NODE(node4) runs no hooks in interface version 1.\n");
+        let bare = ExplainResponse { prefix: None, hooks_version: 1, ..explained() };
+        let title = "OP_ADD_NODE(node4) has no hooks of its own in interface version 1; global hooks run with every operation.\n";
+        let text = explain_text(&bare);
+        assert!(text.starts_with(title) && text.contains("runs     10-check"), "{text}");
+        let none = ExplainResponse { phases: Vec::new(), ..bare };
+        assert_eq!(explain_text(&none), format!("{title}There are none either: nothing would run.\n"));
     }
 
     #[test]
@@ -233,5 +249,6 @@ Values in <angle brackets> are drawn when the operation is submitted.
         assert_eq!(node["skipped"][0], json!({ "name": "x.sh", "reason": "bad name" }));
         assert_eq!(json["phases"][0]["nodes"][1]["not_reached"], "connection refused");
         assert_eq!(json["placeholders"], json!(["GANETI_JOB_ID"]));
+        assert_eq!(json["hooks_version"], 1);
     }
 }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value as Json, json};
 
-use super::text;
+use super::{filter, text};
 use crate::{args::ListFlags, exit::Failure};
 
 /// One value of one object.
@@ -65,7 +65,7 @@ impl Value {
     }
 
     /// For programs that cut lines at a separator: sizes in MiB, spans in seconds.
-    fn for_scripts(&self) -> String {
+    pub(crate) fn for_scripts(&self) -> String {
         match self {
             Value::Text(line) | Value::Parts(line, _) => text::visible_line(line),
             Value::Number(number) => number.to_string(),
@@ -126,6 +126,8 @@ pub(crate) const fn alias<T>(name: &'static str, title: &'static str, value: fn(
 pub(crate) struct Selection<T: 'static> {
     fields: Vec<&'static Field<T>>,
     form: Form,
+    /// All must hold of a row that is shown.
+    filter: Vec<(&'static Field<T>, filter::Comparison)>,
 }
 
 /// How rows are printed.
@@ -135,7 +137,7 @@ enum Form {
     Separated { separator: String, headers: bool },
 }
 
-/// Chooses the fields of a listing; an unknown one is refused with the nearest known one.
+/// Chooses the fields of a listing and the rows; an unknown field is refused with the nearest known one.
 ///
 /// Without `-o`, JSON has all fields and text has the default ones.
 pub(crate) fn select<T>(
@@ -167,7 +169,22 @@ pub(crate) fn select<T>(
             fields.push(known);
         }
     }
-    Ok(Selection { fields, form })
+    Ok(Selection { fields, form, filter: filter_of(all, flags.filter.as_deref())? })
+}
+
+/// The filter's comparisons, each with its field.
+fn filter_of<T>(
+    all: &'static [Field<T>],
+    filter: Option<&str>,
+) -> Result<Vec<(&'static Field<T>, filter::Comparison)>, Failure> {
+    let Some(filter) = filter else { return Ok(Vec::new()) };
+    let comparisons = filter::parse(filter).map_err(Failure::Usage)?;
+    let with_field = |comparison: filter::Comparison| {
+        let name = &comparison.field;
+        let known = all.iter().find(|field| field.name == name).ok_or_else(|| unknown_field(all, name))?;
+        Ok((known, comparison))
+    };
+    comparisons.into_iter().map(with_field).collect()
 }
 
 fn unknown_field<T>(all: &[Field<T>], name: &str) -> Failure {
@@ -188,17 +205,31 @@ fn nearest<'a>(unknown: &str, known: &[&'a str]) -> Option<&'a str> {
 
 impl<T> Selection<T> {
     /// The whole listing.
-    pub(crate) fn render(&self, rows: &[T]) -> String {
-        match &self.form {
+    ///
+    /// Refused where a value of the filter can't be compared with the field that it names.
+    pub(crate) fn render(&self, rows: &[T]) -> Result<String, Failure> {
+        let mut passing: Vec<&T> = Vec::new();
+        for row in rows {
+            // All are looked at, so that what is wrong is said whatever the others choose.
+            let mut passes = true;
+            for (field, filter) in &self.filter {
+                passes &= filter.holds(&(field.value)(row)).map_err(Failure::Usage)?;
+            }
+            if passes {
+                passing.push(row);
+            }
+        }
+        let rows = passing;
+        Ok(match &self.form {
             Form::Json => {
                 format!("{:#}", Json::Array(rows.iter().map(|row| object(&self.fields, row)).collect()))
             }
-            Form::Separated { separator, headers } => self.separated(rows, separator, *headers),
-            Form::Columns { headers } => self.columns(rows, *headers),
-        }
+            Form::Separated { separator, headers } => self.separated(&rows, separator, *headers),
+            Form::Columns { headers } => self.columns(&rows, *headers),
+        })
     }
 
-    fn separated(&self, rows: &[T], separator: &str, headers: bool) -> String {
+    fn separated(&self, rows: &[&T], separator: &str, headers: bool) -> String {
         let titles =
             headers.then(|| self.fields.iter().map(|field| field.title.to_owned()).collect::<Vec<_>>());
         let lines =
@@ -206,7 +237,7 @@ impl<T> Selection<T> {
         titles.into_iter().chain(lines).map(|cells| cells.join(separator) + "\n").collect()
     }
 
-    fn columns(&self, rows: &[T], headers: bool) -> String {
+    fn columns(&self, rows: &[&T], headers: bool) -> String {
         let mut table = super::list::Columns::new(1);
         if headers {
             table.titles(self.fields.iter().map(|field| field.title));
@@ -273,7 +304,10 @@ mod tests {
             assert_eq!(failure.code(), 2);
             failure.to_string()
         })?;
-        Ok(selection.render(&rows))
+        selection.render(&rows).map_err(|failure| {
+            assert_eq!(failure.code(), 2);
+            failure.to_string()
+        })
     }
 
     fn output(output: &str) -> ListFlags {
@@ -291,6 +325,26 @@ mod tests {
     fn chosen_and_added_fields() {
         assert_eq!(render(&output("age,name")).unwrap(), "  Age Name\n1.5 s a\\nb\n    ? cat\n");
         assert_eq!(render(&output("+mib")).unwrap(), "Name Size  MiB\na\\nb 2.0G 2048\ncat    5M    5\n");
+    }
+
+    #[test]
+    fn a_filter_chooses_rows_by_any_field() {
+        let filtered = |filter: &str| {
+            render(&ListFlags { filter: Some(filter.to_owned()), no_headers: true, ..ListFlags::default() })
+        };
+        assert_eq!(filtered("name == cat").unwrap(), "cat 5M\n");
+        assert_eq!(filtered("size > 1G and age < 2s").unwrap(), "a\\nb 2.0G\n");
+        assert_eq!(filtered("age > 0").unwrap().lines().count(), 1, "what nobody knows passes nothing");
+        assert!(filtered("szie > 5").unwrap_err().contains("did you mean \"size\"?"));
+        assert!(filtered("size >").unwrap_err().contains("a value is missing"));
+        for (filter, said) in [
+            ("name == x and size > big", "\"big\" can't be compared with the field size: it is a size"),
+            ("age > 5parsecs", "field age: it is a span of time"),
+            ("mib == nan", "field mib: it is a number"),
+        ] {
+            let why = filtered(filter).unwrap_err();
+            assert!(why.contains(said), "{filter}: {why}");
+        }
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! `gnt-hooks list`: a row for each script, each skipped entry and each thing that is wrong.
 
-use muster_proto::v1::{HookDirectory, HookScript, NodeHooks};
+use muster_proto::v1::{HookDirectory, HookScript, NodeHooks, SkipReason};
 
 use super::{
     fields::{Field, Value, field},
@@ -8,7 +8,7 @@ use super::{
 };
 
 /// The fields of `gnt-hooks list` without `-o`.
-pub(crate) const DEFAULT: &[&str] = &["node", "directory", "name", "state", "detail"];
+pub(crate) const DEFAULT: &[&str] = &["node", "directory", "name", "source", "state", "detail"];
 
 /// All fields of a row.
 pub(crate) const FIELDS: &[Field<Row>] = &[
@@ -20,6 +20,7 @@ pub(crate) const FIELDS: &[Field<Row>] = &[
     field("unsafe", "Unsafe", |row: &Row| Value::Bool(row.writable_by_others)),
     field("warn_after", "WarnAfter", |row: &Row| Value::optional(row.warn_ms, Value::Span)),
     field("kill_after", "KillAfter", |row: &Row| Value::optional(row.kill_ms, Value::Span)),
+    field("source", "Source", |row: &Row| Value::text(row.source)),
     field("hooks_dir", "HooksDir", |row: &Row| Value::text(&row.hooks_dir)),
 ];
 
@@ -30,6 +31,8 @@ pub(crate) struct Row {
     hooks_dir: String,
     directory: String,
     name: String,
+    /// Whose it is, where it is a script.
+    source: &'static str,
     state: State,
     detail: String,
     writable_by_others: bool,
@@ -71,6 +74,7 @@ pub(crate) fn rows(node: &NodeHooks) -> Vec<Row> {
         hooks_dir: hooks.hooks_dir.clone(),
         directory: String::new(),
         name: String::new(),
+        source: "",
         state: State::Nothing,
         detail: String::new(),
         writable_by_others: false,
@@ -86,10 +90,12 @@ pub(crate) fn rows(node: &NodeHooks) -> Vec<Row> {
     }
     for directory in &hooks.directories {
         let unused = node.unused.iter().find(|unused| unused.name == directory.name).map(|unused| {
-            unused.nearest.as_ref().map_or_else(
-                || "no operation uses this directory".to_owned(),
-                |nearest| format!("no operation uses this directory; did you mean {nearest}?"),
-            )
+            let hint = match (&unused.nearest, unused.hooks_version) {
+                (Some(nearest), _) => format!("; did you mean {nearest}?"),
+                (None, Some(version)) => format!("; version {version} of the interface has it"),
+                (None, None) => String::new(),
+            };
+            format!("no operation uses this directory{hint}")
         });
         let base = Row { directory: directory.name.clone(), ..base.clone() };
         rows.extend(directory_rows(directory, unused, &base));
@@ -115,6 +121,8 @@ fn directory_rows(directory: &HookDirectory, unused: Option<String>, base: &Row)
     rows.extend(directory.scripts.iter().map(|script| script_row(script, unused.is_some(), base)));
     rows.extend(directory.skipped.iter().map(|entry| Row {
         name: entry.name.clone(),
+        // Of the others nobody needs to know: a set has hardly anything that is skipped.
+        source: if entry.reason() == SkipReason::Shadowed { source(true) } else { "" },
         state: State::Skipped,
         detail: words::skip_reason(entry.reason()).to_owned(),
         ..base.clone()
@@ -122,11 +130,17 @@ fn directory_rows(directory: &HookDirectory, unused: Option<String>, base: &Row)
     rows
 }
 
+/// Whose a script is: the node's own, or of the set that is the same on all nodes.
+pub(crate) fn source(from_cluster: bool) -> &'static str {
+    if from_cluster { "cluster" } else { "node" }
+}
+
 fn script_row(script: &HookScript, unused: bool, base: &Row) -> Row {
     let detail =
         if script.r#unsafe { "unsafe: others than root and the daemon's user can write it" } else { "" };
     Row {
         name: script.name.clone(),
+        source: source(script.from_cluster),
         state: if unused { State::Unused } else { State::Runs },
         detail: detail.to_owned(),
         writable_by_others: script.r#unsafe,
@@ -138,7 +152,7 @@ fn script_row(script: &HookScript, unused: bool, base: &Row) -> Row {
 
 #[cfg(test)]
 mod tests {
-    use muster_proto::v1::{ListHooksResponse, SkipReason, SkippedEntry, UnusedDirectory};
+    use muster_proto::v1::{ListHooksResponse, SkippedEntry, UnusedDirectory};
 
     use super::*;
     use crate::{args::ListFlags, output::fields::select};
@@ -150,6 +164,8 @@ mod tests {
             r#unsafe: writable,
             warn_timeout_ms: 30_000,
             kill_timeout_ms: 300_000,
+            from_cluster: name == "20-b",
+            own_limits: None,
         };
         let directory = |name: &str, scripts| HookDirectory {
             name: name.to_owned(),
@@ -174,6 +190,7 @@ mod tests {
                 unused: vec![UnusedDirectory {
                     name: "instnace-add-pre.d".into(),
                     nearest: Some("instance-add-pre.d".into()),
+                    hooks_version: None,
                 }],
                 not_reached: None,
             },
@@ -185,17 +202,17 @@ mod tests {
             NodeHooks { node: "node3".into(), ..NodeHooks::default() },
         ];
         let rows: Vec<Row> = nodes.iter().flat_map(rows).collect();
-        let text = select(FIELDS, DEFAULT, &ListFlags::default()).unwrap().render(&rows);
+        let text = select(FIELDS, DEFAULT, &ListFlags::default()).unwrap().render(&rows).unwrap();
         let expected = "\
-Node  Directory          Name       State       Detail
-node1 instance-add-pre.d -          unsafe      others than root and the daemon's user can write the directory
-node1 instance-add-pre.d 10-check   runs        -
-node1 instance-add-pre.d 20-b       runs        unsafe: others than root and the daemon's user can write it
-node1 instance-add-pre.d x.disabled skipped     disabled
-node1 instnace-add-pre.d -          unused      no operation uses this directory; did you mean instance-add-pre.d?
-node1 instnace-add-pre.d 10-check   unused      -
-node2 -                  -          not reached connection refused
-node3 -                  -          no hooks    -
+Node  Directory          Name       Source  State       Detail
+node1 instance-add-pre.d -          -       unsafe      others than root and the daemon's user can write the directory
+node1 instance-add-pre.d 10-check   node    runs        -
+node1 instance-add-pre.d 20-b       cluster runs        unsafe: others than root and the daemon's user can write it
+node1 instance-add-pre.d x.disabled -       skipped     disabled
+node1 instnace-add-pre.d -          -       unused      no operation uses this directory; did you mean instance-add-pre.d?
+node1 instnace-add-pre.d 10-check   node    unused      -
+node2 -                  -          -       not reached connection refused
+node3 -                  -          -       no hooks    -
 ";
         assert_eq!(text, expected);
     }

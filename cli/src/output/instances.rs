@@ -46,6 +46,10 @@ pub(crate) const FIELDS: &[Field<InstanceInfo>] = &[
         Value::text(instance.ip.as_deref().unwrap_or_default())
     }),
     field("mac", "MAC_address", |instance: &InstanceInfo| Value::text(&instance.mac)),
+    field("network", "Network", |instance: &InstanceInfo| {
+        Value::text(instance.network.as_deref().unwrap_or_default())
+    }),
+    field("tags", "Tags", |instance: &InstanceInfo| Value::List(instance.tags.clone())),
     field("ctime", "CTime", |instance: &InstanceInfo| Value::Time(instance.created_ms)),
     field("age", "Age", |instance: &InstanceInfo| instance.state_age_ms.map_or(Value::Unknown, Value::Span)),
     field("blocked", "Blocked", |instance: &InstanceInfo| {
@@ -64,6 +68,9 @@ pub(crate) const FIELDS: &[Field<InstanceInfo>] = &[
     }),
     alias("nic.ip/0", "NicIP/0", |instance: &InstanceInfo| {
         Value::text(instance.ip.as_deref().unwrap_or_default())
+    }),
+    alias("nic.network.name/0", "NicNetworkName/0", |instance: &InstanceInfo| {
+        Value::text(instance.network.as_deref().unwrap_or_default())
     }),
     alias("nic.mac/0", "NicMAC/0", |instance: &InstanceInfo| Value::text(&instance.mac)),
 ];
@@ -186,7 +193,7 @@ mod tests {
 
     #[test]
     fn default_columns() {
-        let text = select(FIELDS, DEFAULT, &ListFlags::default()).unwrap().render(&instances());
+        let text = select(FIELDS, DEFAULT, &ListFlags::default()).unwrap().render(&instances()).unwrap();
         let expected = "\
 Instance Disk_template OS   Primary_node Secondary_Nodes Status         Memory   Age
 web1     mirror        none node1        node2           running          2.0G 1.5 s

@@ -247,6 +247,7 @@ Job 17
   priority:    0
   depends:     -
   parent:      -
+  children:    -
   killed:      N
   committed:   Y
   blocked:     stop guest web1 on node2

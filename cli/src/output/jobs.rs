@@ -35,6 +35,7 @@ pub(crate) const FIELDS: &[Field<Job>] = &[
         0 => Value::Absent,
         parent => Value::number(parent),
     }),
+    field("children", "Children", children),
     field("killed", "Killed", |job: &Job| Value::Bool(job.killed)),
     field("committed", "Committed", |job: &Job| Value::Bool(job.committed)),
     field("blocked", "Blocked", blocked),
@@ -59,6 +60,13 @@ fn depends(job: &Job) -> Value {
         .map(|dependency| json!({ "job": dependency.job, "states": states(dependency) }))
         .collect();
     Value::Parts(texts.join(" "), Json::Array(whole))
+}
+
+/// The jobs that its commit asked for.
+fn children(job: &Job) -> Value {
+    let texts: Vec<String> = job.child_jobs.iter().map(ToString::to_string).collect();
+    let text = if texts.is_empty() { "-".to_owned() } else { texts.join(",") };
+    Value::Parts(text, json!(job.child_jobs))
 }
 
 fn blocked(job: &Job) -> Value {

@@ -56,8 +56,8 @@ pub(crate) fn report_text(base: &Path, report: &Report) -> String {
     text
 }
 
-/// An array of findings.
-pub(crate) fn report_json(base: &Path, report: &Report) -> Json {
+/// The findings, each an object.
+pub(crate) fn report_json(base: &Path, report: &Report) -> Vec<Json> {
     let finding = |located: &Located| {
         json!({
             "path": path_text(base, located),
@@ -67,7 +67,7 @@ pub(crate) fn report_json(base: &Path, report: &Report) -> Json {
             "right": located.finding.right,
         })
     };
-    Json::Array(report.findings.iter().map(finding).collect())
+    report.findings.iter().map(finding).collect()
 }
 
 #[cfg(test)]

@@ -5,12 +5,12 @@ use serde_json::{Value as Json, json};
 
 use super::{
     fields::{Field, Value, alias, field, whole_object, whole_text},
-    text, words,
+    host, text, words,
 };
 
 /// The fields of `gnt-node list` without `-o`.
 pub(crate) const DEFAULT: &[&str] =
-    &["name", "dtotal", "dfree", "mtotal", "mfree", "pinst_cnt", "sinst_cnt", "role", "age"];
+    &["name", "dtotal", "dfree", "mtotal", "mfree", "pinst_cnt", "sinst_cnt", "role", "hook_set", "age"];
 
 /// All fields of a node.
 pub(crate) const FIELDS: &[Field<NodeInfo>] = &[
@@ -28,6 +28,8 @@ pub(crate) const FIELDS: &[Field<NodeInfo>] = &[
     field("dfree", "DFree", |node: &NodeInfo| live(node, |state| Value::Size(state.disk_free_mib))),
     field("ctotal", "CTotal", |node: &NodeInfo| live(node, |state| Value::number(state.cpus))),
     field("role", "Role", |node: &NodeInfo| Value::text(role(node))),
+    field("group", "Group", |node: &NodeInfo| Value::text(&node.group)),
+    field("tags", "Tags", |node: &NodeInfo| Value::List(node.tags.clone())),
     field("offline", "Offline", |node: &NodeInfo| Value::Bool(node.offline)),
     field("drained", "Drained", |node: &NodeInfo| Value::Bool(node.drained)),
     field("master_candidate", "MasterC", |node: &NodeInfo| Value::Bool(node.master_candidate)),
@@ -45,7 +47,31 @@ pub(crate) const FIELDS: &[Field<NodeInfo>] = &[
     field("not_reached", "NotReached", |node: &NodeInfo| {
         Value::text(node.not_reached.as_deref().unwrap_or_default())
     }),
+    field("hook_set", "HookSet", |node: &NodeInfo| {
+        live(node, |state| Value::text(&super::hook_sets::short(state.hook_set.as_deref().unwrap_or("none"))))
+    }),
     field("blocked", "Blocked", |node: &NodeInfo| Value::optional(node.blocked_by, Value::number)),
+    field("cpus", "CPUs", |node: &NodeInfo| host::cpus(node.host.as_ref())),
+    field("cpu_model", "CPUModel", |node: &NodeInfo| host::text(node.host.as_ref(), |host| &host.cpu_model)),
+    field("host_memory", "Memory", |node: &NodeInfo| host::memory(node.host.as_ref())),
+    field("host_disks", "Disks", |node: &NodeInfo| host::disks(node.host.as_ref())),
+    field("host_addresses", "Addresses", |node: &NodeInfo| {
+        host::list(node.host.as_ref(), |host| &host.addresses)
+    }),
+    field("os_name", "OS", |node: &NodeInfo| host::text(node.host.as_ref(), |host| &host.os_name)),
+    field("os_version", "OSVersion", |node: &NodeInfo| {
+        host::text(node.host.as_ref(), |host| &host.os_version)
+    }),
+    field("os_sp", "OSSP", |node: &NodeInfo| host::text(node.host.as_ref(), |host| &host.os_sp)),
+    field("os_string", "System", |node: &NodeInfo| host::text(node.host.as_ref(), |host| &host.os_string)),
+    field("kernel", "Kernel", |node: &NodeInfo| host::text(node.host.as_ref(), |host| &host.kernel)),
+    field("hypervisors", "Hypervisors", |node: &NodeInfo| {
+        host::list(node.host.as_ref(), |host| &host.hypervisors)
+    }),
+    field("qemu_version", "QEMU", |node: &NodeInfo| {
+        host::text(node.host.as_ref(), |host| &host.qemu_version)
+    }),
+    field("facts_age", "FactsAge", |node: &NodeInfo| node.host_age_ms.map_or(Value::Unknown, Value::Span)),
     alias("address", "PrimaryIP", |node: &NodeInfo| Value::text(&node.primary_ip)),
 ];
 
@@ -147,6 +173,27 @@ pub(crate) const PENDING_FIELDS: &[Field<PendingNode>] = &[
         facts.sort();
         Value::Parts(facts.join(","), json!(host.facts))
     }),
+    field("cpus", "CPUs", |pending: &PendingNode| host::cpus(pending.host.as_ref())),
+    field("host_memory", "Memory", |pending: &PendingNode| host::memory(pending.host.as_ref())),
+    field("host_disks", "Disks", |pending: &PendingNode| host::disks(pending.host.as_ref())),
+    field("host_addresses", "Addresses", |pending: &PendingNode| {
+        host::list(pending.host.as_ref(), |host| &host.addresses)
+    }),
+    field("os_name", "OS", |pending: &PendingNode| host::text(pending.host.as_ref(), |host| &host.os_name)),
+    field("os_version", "OSVersion", |pending: &PendingNode| {
+        host::text(pending.host.as_ref(), |host| &host.os_version)
+    }),
+    field("os_sp", "OSSP", |pending: &PendingNode| host::text(pending.host.as_ref(), |host| &host.os_sp)),
+    field("os_string", "System", |pending: &PendingNode| {
+        host::text(pending.host.as_ref(), |host| &host.os_string)
+    }),
+    field("kernel", "Kernel", |pending: &PendingNode| host::text(pending.host.as_ref(), |host| &host.kernel)),
+    field("hypervisors", "Hypervisors", |pending: &PendingNode| {
+        host::list(pending.host.as_ref(), |host| &host.hypervisors)
+    }),
+    field("qemu_version", "QEMU", |pending: &PendingNode| {
+        host::text(pending.host.as_ref(), |host| &host.qemu_version)
+    }),
 ];
 
 #[cfg(test)]
@@ -163,6 +210,7 @@ mod tests {
             cpus: 4,
             version: "0.1.0".to_owned(),
             certificate_days: -1,
+            hook_set: Some("0123456789abcdef".to_owned()),
             guests: vec![GuestState {
                 instance_uuid: "g".into(),
                 state: 1,
@@ -192,12 +240,12 @@ mod tests {
 
     #[test]
     fn a_silent_node_shows_question_marks() {
-        let text = select(FIELDS, DEFAULT, &ListFlags::default()).unwrap().render(&nodes());
+        let text = select(FIELDS, DEFAULT, &ListFlags::default()).unwrap().render(&nodes()).unwrap();
         let expected = "\
-Node  DTotal DFree MTotal MFree Pinst Sinst Role    Age
-node1 100.0G 1000M   4.0G  512M     2     0 M    250 ms
-node2      ?     ?      ?     ?     0     0 O         ?
-node3      ?     ?      ?     ?     0     0 D         ?
+Node  DTotal DFree MTotal MFree Pinst Sinst Role HookSet         Age
+node1 100.0G 1000M   4.0G  512M     2     0 M    0123456789ab 250 ms
+node2      ?     ?      ?     ?     0     0 O    ?                 ?
+node3      ?     ?      ?     ?     0     0 D    ?                 ?
 ";
         assert_eq!(text, expected);
     }

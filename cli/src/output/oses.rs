@@ -199,7 +199,8 @@ mod tests {
 
     #[test]
     fn a_definition_is_valid_where_every_node_that_answers_has_it() {
-        let text = select(FIELDS, DEFAULT, &ListFlags::default()).unwrap().render(&definitions(&nodes()));
+        let text =
+            select(FIELDS, DEFAULT, &ListFlags::default()).unwrap().render(&definitions(&nodes())).unwrap();
         let expected = "\
 Name Status  Kind    Nodes
 bad  broken  scripts -
@@ -212,7 +213,8 @@ half partial scripts node1
     #[test]
     fn each_place_is_told() {
         let places: Vec<Place> = definitions(&nodes()).into_iter().flat_map(|os| os.places).take(4).collect();
-        let text = select(PLACE_FIELDS, PLACE_DEFAULT, &ListFlags::default()).unwrap().render(&places);
+        let text =
+            select(PLACE_FIELDS, PLACE_DEFAULT, &ListFlags::default()).unwrap().render(&places).unwrap();
         let expected = "\
 Name Node  State       Kind    Path        Detail
 bad  node1 broken      scripts /srv/os/bad create is missing

@@ -29,6 +29,8 @@ pub(crate) fn outcome_cell(script: &ScriptResult) -> String {
         Some(O::Failed { code }) => format!("exit {code}"),
         Some(O::Killed { signal }) => format!("signal {signal}"),
         Some(O::TimedOut { .. }) => "time limit".to_owned(),
+        Some(O::OverBudget { .. }) => "over budget".to_owned(),
+        Some(O::NotBegun { .. }) => "not begun".to_owned(),
         Some(O::NotExecutable { .. }) => "not executable".to_owned(),
         Some(O::OutputTooLarge { .. }) => "too much output".to_owned(),
         Some(O::Ended) => "ended".to_owned(),

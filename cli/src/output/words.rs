@@ -45,6 +45,7 @@ pub(crate) fn phase(phase: HookPhase) -> &'static str {
         HookPhase::Unspecified => "?",
         HookPhase::Pre => "pre",
         HookPhase::Post => "post",
+        HookPhase::Failed => "end",
     }
 }
 
@@ -71,6 +72,7 @@ pub(crate) fn skip_reason(reason: SkipReason) -> &'static str {
         SkipReason::Directory => Known::Directory.text(),
         SkipReason::DanglingLink => Known::DanglingLink.text(),
         SkipReason::NotAFile => Known::NotAFile.text(),
+        SkipReason::Shadowed => Known::Shadowed.text(),
     }
 }
 

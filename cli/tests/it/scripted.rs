@@ -254,6 +254,27 @@ impl query_service_server::QueryService for Service {
         Ok(Response::new(v1::ListExportsResponse::default()))
     }
 
+    async fn list_groups(
+        &self,
+        _: Request<v1::ListGroupsRequest>,
+    ) -> Result<Response<v1::ListGroupsResponse>, Status> {
+        Ok(Response::new(v1::ListGroupsResponse::default()))
+    }
+
+    async fn list_networks(
+        &self,
+        _: Request<v1::ListNetworksRequest>,
+    ) -> Result<Response<v1::ListNetworksResponse>, Status> {
+        Ok(Response::new(v1::ListNetworksResponse::default()))
+    }
+
+    async fn list_tags(
+        &self,
+        _: Request<v1::ListTagsRequest>,
+    ) -> Result<Response<v1::ListTagsResponse>, Status> {
+        Ok(Response::new(v1::ListTagsResponse::default()))
+    }
+
     async fn list_node_hooks(
         &self,
         _: Request<v1::ListNodeHooksRequest>,

@@ -75,6 +75,9 @@ pub enum MirrorCall {
         instance: Uuid,
         /// Names the files on the peer.
         copies: Vec<Uuid>,
+        /// Names the disks' files here, in the order of the copies; none in calls of an earlier version.
+        #[serde(default)]
+        disks: Vec<Uuid>,
     },
     /// Makes copies follow the disks of a guest that is up.
     Start {
@@ -100,7 +103,9 @@ pub enum MirrorCall {
         /// Names the files on the peer.
         copies: Vec<Uuid>,
     },
-    /// Asks what mirrors do; the output has it. One that is not there is broken.
+    /// Asks what mirrors do, or did when their guest ended: a copy whose mirror was ready has every write that the guest
+    /// was told is safe. The output has it. A mirror that is not there is broken; of a guest that is not known here the
+    /// output has only the copies of which something is known.
     Check {
         /// The instance.
         instance: Uuid,

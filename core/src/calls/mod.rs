@@ -1,6 +1,6 @@
 //! What the engine asks of nodes and of the master itself: plain values, carried out elsewhere.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
@@ -16,6 +16,23 @@ mod node;
 
 pub use mirror::{MigrationCall, MirrorCall, MirrorLink, MirrorStatus, Sync};
 pub use node::NodeCall;
+
+/// The jobs that have something to do, as a master's greeting tells them: a node ends the runs of all others.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct AliveJobs {
+    /// All of them.
+    pub all: BTreeSet<u64>,
+    /// Those among them that have done what they will do, and whose end is being told: nothing else of them may run. The
+    /// order to end it may have been lost with the connection, or with the master that gave it.
+    pub ending: BTreeSet<u64>,
+}
+
+impl AliveJobs {
+    /// Whether a run goes on; `tells_of_end` says whether it tells scripts of the job's end.
+    pub fn spares(&self, job: u64, tells_of_end: bool) -> bool {
+        self.all.contains(&job) && (tells_of_end || !self.ending.contains(&job))
+    }
+}
 
 /// A guest as the hypervisor sees it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -22,6 +22,11 @@ pub enum NodeCall {
         /// Names the file.
         disk: Uuid,
     },
+    /// Makes sure that there is no file of a disk, before another takes its place.
+    DiskAbsent {
+        /// Names the file.
+        disk: Uuid,
+    },
     /// Starts a guest.
     GuestStart {
         /// All that the hypervisor must know.
@@ -120,6 +125,7 @@ impl NodeCall {
         match self {
             NodeCall::DiskCreate { disk, size_mib } => format!("create disk {disk} of {size_mib} MiB"),
             NodeCall::DiskRemove { disk } => format!("remove disk {disk}"),
+            NodeCall::DiskAbsent { disk } => format!("see that disk {disk} is gone"),
             NodeCall::GuestStart { guest, .. } => format!("start {}", guest.name),
             NodeCall::GuestResume { name, .. } => format!("resume {name}"),
             NodeCall::GuestStop { name, .. } => format!("stop {name}"),
@@ -149,6 +155,7 @@ impl NodeCall {
         match self {
             NodeCall::DiskCreate { disk, .. }
             | NodeCall::DiskRemove { disk }
+            | NodeCall::DiskAbsent { disk }
             | NodeCall::DiskResize { disk, .. } => Some(*disk),
             NodeCall::GuestStart { guest, .. }
             | NodeCall::OsCreate { guest, .. }
@@ -187,6 +194,7 @@ impl NodeCall {
             NodeCall::Migration(MigrationCall::Send { instance, port: at, .. }) => *at = port(instance),
             NodeCall::DiskCreate { .. }
             | NodeCall::DiskRemove { .. }
+            | NodeCall::DiskAbsent { .. }
             | NodeCall::GuestStart { .. }
             | NodeCall::GuestResume { .. }
             | NodeCall::GuestStop { .. }

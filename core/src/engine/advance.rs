@@ -3,12 +3,12 @@
 use std::collections::BTreeSet;
 
 use super::{
-    CallId, Effect, Engine, ErrorKind, Input, Job, JobError, Level, LogEntry, Now, Outcome, PRE_ATTEMPTS_MAX,
-    Phase, RUNNING_MAX, Submission,
+    CallId, ENDING_MAX, Effect, Engine, ErrorKind, Input, Job, JobError, Level, LogEntry, Now, Outcome,
+    PRE_ATTEMPTS_MAX, Phase, RUNNING_MAX, Submission, ending::END_STEP, hooks_phase::step_name,
 };
 use crate::{
     explain::cluster_for,
-    hooks::{self, NodeAnswer},
+    hooks::{self, Env, NodeAnswer},
     model::Cluster,
     names::NodeName,
     ops::{Given, JobFacts, Prepared, Refusal},
@@ -28,7 +28,10 @@ impl Engine {
     pub(super) fn start_ready(&mut self, now: Now) {
         loop {
             self.settle_dependents(now);
-            if self.paused {
+            if self.goes_back {
+                return self.refuse_waiting(now);
+            }
+            if self.paused || self.ending_count() >= ENDING_MAX {
                 return;
             }
             // Blocked jobs hold locks, but do nothing.
@@ -40,6 +43,18 @@ impl Engine {
             for job in granted {
                 self.begin(job, now);
             }
+        }
+    }
+
+    /// The office goes back to its old holder: what waits here would be lost with this master's records.
+    fn refuse_waiting(&mut self, now: Now) {
+        let waits = |job: &&Job| matches!(job.phase, Phase::Waiting);
+        let waiting: Vec<u64> = self.jobs.values().filter(waits).map(Job::id).collect();
+        let master = self.cluster.as_ref().map(|cluster| cluster.master.to_string()).unwrap_or_default();
+        for id in waiting {
+            let message = format!("the master failover did not succeed: submit it again on {master}");
+            let error = JobError { kind: ErrorKind::Refused, message, objections: Vec::new() };
+            self.finish(id, Outcome::Error(error), None, now);
         }
     }
 
@@ -57,7 +72,16 @@ impl Engine {
                 };
                 self.finish(id, Outcome::Error(error), None, now);
             }
-            Ok(prepared) => self.start_hooks(id, Box::new(prepared), hooks::Phase::Pre, now),
+            Ok(prepared) => {
+                if prepared.hook_prefix.is_none() {
+                    let env: Env = self.bare_env(id);
+                    self.job_mut(id).global_env = Some(env);
+                }
+                for warning in &prepared.plan.warnings {
+                    self.job_mut(id).log(now.wall_ms, Level::Warning, LogEntry::Text(warning.clone()));
+                }
+                self.start_hooks(id, Box::new(prepared), hooks::Phase::Pre, now);
+            }
         }
     }
 
@@ -78,10 +102,10 @@ impl Engine {
         match &job.phase {
             Phase::Waiting => self.finish(id, Outcome::Canceled, None, now),
             Phase::PreHooks { prepared } => {
-                let nodes = prepared.nodes.pre.clone();
+                let nodes = self.hook_nodes(id, prepared, hooks::Phase::Pre);
                 if !job.canceling {
                     self.mark_canceling(id, now);
-                    self.end_hooks(id, hooks::Phase::Pre, nodes);
+                    self.end_hooks(id, step_name(hooks::Phase::Pre), nodes);
                 }
             }
             Phase::Running { prepared, step, .. } => {
@@ -93,6 +117,7 @@ impl Engine {
             | Phase::PostHooks { .. }
             | Phase::Undoing { .. }
             | Phase::Blocked { .. }
+            | Phase::Ending { .. }
             | Phase::Done { .. } => {}
         }
     }
@@ -110,18 +135,18 @@ impl Engine {
                 Some(format!("job {id} is committed already: it can't be canceled any more"))
             }
             Phase::Undoing { .. } => Some(format!("job {id} is being undone already")),
+            Phase::Ending { .. } => {
+                Some(format!("job {id} is over but for the scripts that are told so; --kill ends them"))
+            }
             Phase::Blocked { .. } | Phase::Done { .. } => Some(format!("job {id} is over already")),
         }
     }
 
     /// Ends the scripts of a phase; those that a node has not begun yet never begin.
-    pub(super) fn end_hooks(&mut self, id: u64, phase: hooks::Phase, nodes: Vec<NodeName>) {
-        let attempts = match phase {
-            hooks::Phase::Pre => PRE_ATTEMPTS_MAX,
-            hooks::Phase::Post => 1,
-        };
-        let step = super::hooks_phase::step_name(phase).to_owned();
-        let calls = (1..=attempts).map(|attempt| CallId { job: id, step: step.clone(), attempt }).collect();
+    pub(super) fn end_hooks(&mut self, id: u64, step: &str, nodes: Vec<NodeName>) {
+        let attempts = if step == step_name(hooks::Phase::Pre) { PRE_ATTEMPTS_MAX } else { 1 };
+        let calls =
+            (1..=attempts).map(|attempt| CallId { job: id, step: step.to_owned(), attempt }).collect();
         self.output.effects.push(Effect::EndJob { job: id, nodes, calls });
     }
 
@@ -131,31 +156,26 @@ impl Engine {
         job.log(now.wall_ms, Level::Info, LogEntry::Text("cancel asked for".to_owned()));
     }
 
-    /// The job is over: its result is recorded, its locks are free.
-    pub(super) fn finish(&mut self, id: u64, outcome: Outcome, prepared: Option<Box<Prepared>>, now: Now) {
-        self.locks.release(id);
-        self.awaited.remove(&id);
-        self.is_over(id, now);
-        let job = self.job_mut(id);
-        if let Outcome::Error(error) = &outcome {
-            let text = format!("{}: {}", error.kind.as_str(), error.message);
-            job.log(now.wall_ms, Level::Error, LogEntry::Text(text));
-        }
-        job.phase = Phase::Done { outcome, prepared };
-        // They may be back by now, and run the job's scripts still.
+    /// Ends what may still run on nodes that gave no answer: they may be back by now.
+    pub(super) fn end_silent(&mut self, id: u64) {
         for phase in [hooks::Phase::Pre, hooks::Phase::Post] {
             let job = &self.jobs[&id];
-            let reports = match phase {
-                hooks::Phase::Pre => &job.pre,
-                hooks::Phase::Post => &job.post,
-            };
+            let reports = if phase == hooks::Phase::Pre { &job.pre } else { &job.post };
             let silent =
                 reports.iter().filter(|report| matches!(report.answer, NodeAnswer::NotReached { .. }));
             let nodes: BTreeSet<NodeName> = silent.map(|report| report.node.clone()).collect();
             if !nodes.is_empty() {
-                self.end_hooks(id, phase, nodes.into_iter().collect());
+                self.end_hooks(id, step_name(phase), nodes.into_iter().collect());
             }
         }
+    }
+
+    /// Jobs whose end is being told, and waited for. Where the end of many that never began can't be told, because the
+    /// master's own node daemon is down, that is nobody's reason to wait.
+    fn ending_count(&self) -> usize {
+        let is_waited_for = |id: &u64| self.jobs[id].ended_ms.is_none();
+        let ends = self.awaited.iter().filter(|(_, awaited)| awaited.call.step == END_STEP);
+        ends.filter(|(id, _)| is_waited_for(id)).count()
     }
 
     /// The job is over for those who wait for it.
@@ -163,7 +183,12 @@ impl Engine {
         self.waiting_since.remove(&id);
         if self.jobs[&id].ended_ms.is_none() {
             self.active -= 1;
-            self.job_mut(id).ended_ms = Some(now.wall_ms);
+            let job = self.job_mut(id);
+            job.ended_ms = Some(now.wall_ms);
+            if let Phase::Ending { outcome: Outcome::Error(error), .. } = &job.phase {
+                let text = format!("{}: {}", error.kind.as_str(), error.message);
+                job.log(now.wall_ms, Level::Error, LogEntry::Text(text));
+            }
             self.dependents.job_is_over(id);
         }
     }

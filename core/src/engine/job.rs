@@ -12,7 +12,7 @@ use super::{
 use crate::{
     calls::{Call, Output},
     edit::Edit,
-    hooks::{self, NodeReport, Objection},
+    hooks::{self, Env, HookPolicy, NodeReport, Objection},
     locks::Locks,
     names::NodeName,
     ops::{Fresh, Op, Prepared},
@@ -159,6 +159,21 @@ pub enum Phase {
         /// Index into the plan.
         step: usize,
     },
+    /// The locks are free, and scripts are told of the job's end.
+    Ending {
+        /// How it ends.
+        outcome: Outcome,
+        /// `None` when the job was over before its check passed.
+        prepared: Option<Box<Prepared>>,
+        /// Drawn up once, but for the phase and the path of the directory.
+        env: Env,
+        /// Contents of files that nodes make for their scripts, by variable.
+        files: BTreeMap<String, String>,
+        /// The nodes that hear of the operation's failure.
+        failed_on: Vec<NodeName>,
+        /// The cluster's hook parameters when the job began; when it ended, if it never did.
+        policy: HookPolicy,
+    },
     /// Over.
     Done {
         /// How.
@@ -179,6 +194,7 @@ impl Phase {
             Phase::PostHooks { .. } => "post-hooks",
             Phase::Undoing { .. } => "undo",
             Phase::Blocked { .. } => "blocked",
+            Phase::Ending { .. } => "end-hooks",
             Phase::Done { .. } => "done",
         }
     }
@@ -281,6 +297,9 @@ pub struct Job {
     pub pre: Vec<NodeReport>,
     /// What the nodes said after.
     pub post: Vec<NodeReport>,
+    /// What nodes said of the job's end: of a failed operation, and of the global directory.
+    #[serde(default)]
+    pub end: Vec<NodeReport>,
     /// Time spent.
     pub timings: Timings,
     /// What may be left on nodes.
@@ -300,6 +319,21 @@ pub struct Job {
     /// The step whose undo was told to end by a kill.
     #[serde(default)]
     pub killed_undo: Option<usize>,
+    /// Steps whose call was made.
+    #[serde(default)]
+    pub steps_begun: usize,
+    /// When all that the operation does was done or undone; scripts come after.
+    #[serde(default)]
+    pub worked_ms: Option<u64>,
+    /// What global scripts see, where the operation has no hooks of its own.
+    #[serde(default)]
+    pub global_env: Option<Env>,
+    /// The master's node has no `global-post.d`.
+    #[serde(default)]
+    pub global_post_absent: bool,
+    /// Jobs that its commit asked for.
+    #[serde(default)]
+    pub children: Vec<u64>,
 }
 
 /// A job's status, as lists show it.
@@ -348,6 +382,7 @@ impl Job {
             log: Vec::new(),
             pre: Vec::new(),
             post: Vec::new(),
+            end: Vec::new(),
             timings: Timings::default(),
             failed_undos: Vec::new(),
             extra_edits: Vec::new(),
@@ -356,6 +391,11 @@ impl Job {
             killed: false,
             committed: false,
             killed_undo: None,
+            steps_begun: 0,
+            worked_ms: None,
+            global_env: None,
+            global_post_absent: false,
+            children: Vec::new(),
         }
     }
 
@@ -379,6 +419,16 @@ impl Job {
         !matches!(self.phase, Phase::Done { .. } | Phase::Blocked { .. })
     }
 
+    /// Whether the job has done what it will do, and its end is being told.
+    pub fn is_ending(&self) -> bool {
+        matches!(self.phase, Phase::Ending { .. })
+    }
+
+    /// Whether the job has no locks any more, and asks for none.
+    pub fn is_unlocked(&self) -> bool {
+        matches!(self.phase, Phase::Ending { .. } | Phase::Done { .. })
+    }
+
     /// The call whose end a node has not confirmed, where the job is blocked.
     pub fn blocked_call(&self) -> Option<&Call> {
         match &self.phase {
@@ -389,6 +439,7 @@ impl Job {
             | Phase::Cleaning { .. }
             | Phase::PostHooks { .. }
             | Phase::Undoing { .. }
+            | Phase::Ending { .. }
             | Phase::Done { .. } => None,
         }
     }
@@ -421,7 +472,7 @@ impl Job {
             | Phase::PostHooks { prepared }
             | Phase::Undoing { prepared, .. }
             | Phase::Blocked { prepared, .. } => Some(prepared),
-            Phase::Done { prepared, .. } => prepared.as_deref(),
+            Phase::Ending { prepared, .. } | Phase::Done { prepared, .. } => prepared.as_deref(),
         }
     }
 
@@ -432,8 +483,7 @@ impl Job {
 
     /// For example `INSTANCE_START(web1)`.
     pub fn summary(&self) -> String {
-        let op_id = self.submission.op.row().op_id;
-        format!("{}({})", op_id.strip_prefix("OP_").unwrap_or(op_id), self.submission.op.target())
+        summary(&self.submission.op)
     }
 
     pub(super) fn log(&mut self, time_ms: u64, level: Level, entry: LogEntry) {
@@ -446,4 +496,10 @@ impl Job {
             _ => {}
         }
     }
+}
+
+/// An operation in a word, and what it is about.
+pub(super) fn summary(op: &Op) -> String {
+    let op_id = op.row().op_id;
+    format!("{}({})", op_id.strip_prefix("OP_").unwrap_or(op_id), op.target())
 }

@@ -5,7 +5,8 @@
 //! for those who wait for it, its locks held, until the node answers or an operator gives it up.
 
 use super::{
-    Awaited, CallId, Effect, Engine, FailedUndo, Level, LogEntry, Now, Outcome, Phase, steps::past_final,
+    Awaited, CallId, Effect, Engine, FailedUndo, Level, LogEntry, Now, Outcome, Phase,
+    hooks_phase::step_name, steps::past_final,
 };
 use crate::{
     calls::{Call, CallAnswer},
@@ -32,6 +33,7 @@ impl Engine {
             | Phase::Cleaning { .. }
             | Phase::PostHooks { .. }
             | Phase::Undoing { .. }
+            | Phase::Ending { .. }
                 if job.is_being_stopped() =>
             {
                 Some(format!("job {id} is being killed already"))
@@ -41,7 +43,8 @@ impl Engine {
             | Phase::Running { .. }
             | Phase::Cleaning { .. }
             | Phase::PostHooks { .. }
-            | Phase::Undoing { .. } => None,
+            | Phase::Undoing { .. }
+            | Phase::Ending { .. } => None,
         }
     }
 
@@ -50,9 +53,13 @@ impl Engine {
             return;
         }
         let job = self.job_mut(id);
+        job.log(now.wall_ms, Level::Warning, LogEntry::Text("kill asked for".to_owned()));
+        if matches!(job.phase, Phase::Ending { .. }) {
+            // How the job ends is settled: only the scripts that are told so are ended.
+            return self.kill_end(id, now);
+        }
         job.killed = true;
         job.canceling = true;
-        job.log(now.wall_ms, Level::Warning, LogEntry::Text("kill asked for".to_owned()));
         match job.phase.clone() {
             Phase::Waiting => self.finish(id, Outcome::Canceled, None, now),
             Phase::PreHooks { prepared } => self.kill_hooks(id, hooks::Phase::Pre, prepared, now),
@@ -68,7 +75,7 @@ impl Engine {
                 self.stop_call(id);
             }
             Phase::Cleaning { prepared, index } => self.kill_cleanup(id, prepared, index, now),
-            Phase::Blocked { .. } | Phase::Done { .. } => {}
+            Phase::Blocked { .. } | Phase::Ending { .. } | Phase::Done { .. } => {}
         }
     }
 
@@ -83,6 +90,7 @@ impl Engine {
             | Phase::PreHooks { .. }
             | Phase::Cleaning { .. }
             | Phase::PostHooks { .. }
+            | Phase::Ending { .. }
             | Phase::Done { .. } => unreachable!("job {id} was killed and did not end"),
         };
         if !blocked {
@@ -108,12 +116,17 @@ impl Engine {
             }
             Phase::Undoing { prepared, step, .. } => match &prepared.plan.steps[*step].kind {
                 StepKind::Undoable { undo } => Some(undo.clone()),
-                StepKind::Harmless | StepKind::Optional { .. } | StepKind::Kept | StepKind::Final => None,
+                StepKind::Harmless
+                | StepKind::Relies { .. }
+                | StepKind::Optional { .. }
+                | StepKind::Kept
+                | StepKind::Final => None,
             },
             Phase::Waiting
             | Phase::PreHooks { .. }
             | Phase::Cleaning { .. }
             | Phase::PostHooks { .. }
+            | Phase::Ending { .. }
             | Phase::Done { .. } => None,
         };
         if let (Some(call), Some(awaited)) = (call, self.awaited.get(&id)) {
@@ -125,18 +138,18 @@ impl Engine {
     fn kill_hooks(&mut self, id: u64, phase: hooks::Phase, prepared: Box<Prepared>, now: Now) {
         let mut reports = self.awaited.remove(&id).map(|awaited| awaited.reports).unwrap_or_default();
         bound_output(&prepared.policy, &mut reports);
-        let nodes = self.hook_nodes(&prepared, phase);
+        let nodes = self.hook_nodes(id, &prepared, phase);
         let job = self.job_mut(id);
         match phase {
             hooks::Phase::Pre => job.pre = reports,
-            hooks::Phase::Post => {
+            hooks::Phase::Post | hooks::Phase::Failed => {
                 job.post = reports;
                 let text = "killed in its post phase: what the operation did stays".to_owned();
                 job.log(now.wall_ms, Level::Warning, LogEntry::Text(text));
             }
         }
         if !nodes.is_empty() {
-            self.end_hooks(id, phase, nodes);
+            self.end_hooks(id, step_name(phase), nodes);
         }
         self.finish(id, Outcome::Canceled, Some(prepared), now);
     }
@@ -222,7 +235,11 @@ impl Engine {
         let steps = prepared.plan.steps[..=step].iter().rev();
         let undos = steps.filter_map(|step| match &step.kind {
             StepKind::Undoable { undo } => Some(undo.clone()),
-            StepKind::Harmless | StepKind::Optional { .. } | StepKind::Kept | StepKind::Final => None,
+            StepKind::Harmless
+            | StepKind::Relies { .. }
+            | StepKind::Optional { .. }
+            | StepKind::Kept
+            | StepKind::Final => None,
         });
         let error =
             format!("not tried: nobody confirmed the end of: {}", prepared.plan.steps[step].call.text());
@@ -247,7 +264,17 @@ impl Engine {
 impl super::Job {
     /// Whether a kill has told the present call to end, or ends the present phase.
     pub(super) fn is_being_stopped(&self) -> bool {
-        let is_undone = matches!(&self.phase, Phase::Undoing { step, .. } if self.killed_undo != Some(*step));
+        let is_undone = match &self.phase {
+            Phase::Undoing { step, .. } => self.killed_undo != Some(*step),
+            Phase::Ending { .. } => true,
+            Phase::Waiting
+            | Phase::PreHooks { .. }
+            | Phase::Running { .. }
+            | Phase::Cleaning { .. }
+            | Phase::PostHooks { .. }
+            | Phase::Blocked { .. }
+            | Phase::Done { .. } => false,
+        };
         self.killed && !is_undone
     }
 }

@@ -10,6 +10,9 @@
 //!                       Running(i) --> Blocked(i)   killed, and the node confirms nothing within 20 s
 //! ```
 //!
+//! - Before each Done stands Ending: the job's locks are free, and the scripts that hear of every end are told. It is left
+//!   out of the picture, and skipped where nobody is to be told.
+//!
 //! - Waiting: holds nothing. Granted its locks (first come first served by name, at most [`RUNNING_MAX`] jobs at once), it
 //!   checks and plans in the same input; from there to Done it holds them.
 //! - A commit is not a phase: the last step's answer changes the configuration and the job's phase in one transaction.
@@ -18,6 +21,9 @@
 //!   durable ([`Changes`]) and which effects may be performed once they are ([`Effect`]).
 
 mod advance;
+mod again;
+mod ending;
+mod follow_up;
 mod hooks_phase;
 mod job;
 mod kill;
@@ -27,6 +33,9 @@ mod steps;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+pub use again::{Again, AgainError, meaning};
+pub use ending::{END_STEP, ENDING_MAX};
+pub use follow_up::FollowUps;
 pub use job::{
     ErrorKind, FailedUndo, Job, JobError, LOG_LINES_MAX, Level, LogEntry, LogLine, Outcome, Phase, Status,
     Submission, Timings,
@@ -41,6 +50,7 @@ use crate::{
     locks::LockTable,
     model::{CleanupId, Cluster},
     names::NodeName,
+    ops::GLOBAL_PREFIX,
 };
 
 /// Jobs that may hold locks at once.
@@ -90,6 +100,8 @@ pub struct Now {
 pub enum Input {
     /// An operation is asked for; the driver drew what had to be drawn.
     Submit(Box<Submission>),
+    /// The jobs that this one's commit asked for.
+    FollowUps(u64, Vec<Submission>),
     /// A job is to stop.
     Cancel(u64),
     /// A job is to stop now: its scripts and calls are ended on all nodes.
@@ -164,6 +176,29 @@ pub struct HooksCall {
     pub policy: HookPolicy,
     /// The node was silent earlier in this job: it is waited for only if a short probe answers.
     pub probe: bool,
+    /// The global directory, run before the operation's own in pre and after it else. Without an own one (an empty
+    /// prefix) it is all that runs.
+    pub global: Option<GlobalRun>,
+    /// Files that the node makes for the run: variable and content.
+    pub files: BTreeMap<String, String>,
+}
+
+/// A run of the global directory beside another one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GlobalRun {
+    /// `global-pre.d` or `global-post.d`.
+    pub phase: hooks::Phase,
+    /// Variables that differ from those of the other directory.
+    pub env: Env,
+    /// What holds there.
+    pub policy: HookPolicy,
+}
+
+impl GlobalRun {
+    fn new(phase: hooks::Phase, policy: &HookPolicy) -> Self {
+        let env = Env::new().set("HOOKS_PATH", GLOBAL_PREFIX).set("HOOKS_PHASE", policy.version.phase(phase));
+        GlobalRun { phase, env, policy: policy.of(&phase.directory(GLOBAL_PREFIX)) }
+    }
 }
 
 /// Which records an input changed.
@@ -184,6 +219,8 @@ pub struct Output {
     pub changes: Changes,
     /// To be performed after that, in order.
     pub effects: Vec<Effect>,
+    /// To be answered at once by [`Input::FollowUps`], so that both are made durable together.
+    pub follow_ups: Vec<FollowUps>,
 }
 
 /// Why a submission is not taken.
@@ -222,6 +259,8 @@ pub struct Engine {
     retrying: BTreeSet<CleanupId>,
     active: usize,
     paused: bool,
+    /// A failover to this node ended without a commit: the office goes back, and no job begins here any more.
+    goes_back: bool,
     dependents: queue::Dependents,
     /// Jobs that were killed and hold their locks until a node answers.
     blocked: BTreeSet<u64>,
@@ -245,6 +284,7 @@ impl Engine {
             retrying: BTreeSet::new(),
             active: 0,
             paused: false,
+            goes_back: false,
             dependents: queue::Dependents::default(),
             blocked: BTreeSet::new(),
             undone: BTreeSet::new(),
@@ -287,6 +327,9 @@ impl Engine {
         if !job.over() {
             return Err(format!("job {id} is not over"));
         }
+        if matches!(job.phase, Phase::Ending { .. }) {
+            return Err(format!("job {id} is over but for the scripts that are told so: try again"));
+        }
         if !job.done() {
             return Err(format!("job {id} holds its locks still: run `gnt-job repair {id}`"));
         }
@@ -325,6 +368,7 @@ impl Engine {
     pub fn handle(&mut self, input: Input, now: Now) -> Output {
         match input {
             Input::Submit(submission) => self.submit(*submission, now),
+            Input::FollowUps(job, submissions) => self.take_follow_ups(job, submissions, now),
             Input::Cancel(job) => self.cancel(job, now),
             Input::Kill(job) => self.kill(job, now),
             Input::GiveUp(job) => self.give_up(job, now),

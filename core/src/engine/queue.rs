@@ -262,6 +262,11 @@ impl super::Job {
             Phase::Done { outcome: Outcome::Success, .. } => Some(Ending::Success),
             Phase::Done { outcome: Outcome::Error(_), .. } => Some(Ending::Error),
             Phase::Done { outcome: Outcome::Canceled, .. } | Phase::Blocked { .. } => Some(Ending::Canceled),
+            Phase::Ending { outcome, .. } => self.ended_ms.map(|_| match outcome {
+                Outcome::Success => Ending::Success,
+                Outcome::Error(_) => Ending::Error,
+                Outcome::Canceled => Ending::Canceled,
+            }),
             Phase::Waiting
             | Phase::PreHooks { .. }
             | Phase::Running { .. }

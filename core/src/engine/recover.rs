@@ -23,6 +23,7 @@ impl Engine {
         for job in jobs {
             let id = job.id();
             let (waiting, done, over) = (matches!(job.phase, Phase::Waiting), job.done(), job.over());
+            let ending = job.is_ending();
             let (priority, locks) = (job.submission.priority.value(), job.submission.locks());
             if matches!(job.phase, Phase::Blocked { .. }) {
                 engine.blocked.insert(id);
@@ -32,7 +33,7 @@ impl Engine {
             }
             engine.jobs.insert(id, job);
             engine.active += usize::from(!over);
-            if !done && !waiting {
+            if !done && !waiting && !ending {
                 engine.locks.request(id, priority, locks);
             }
         }
@@ -54,6 +55,12 @@ impl Engine {
     fn resume(&mut self, id: u64, now: Now) {
         if self.jobs[&id].is_being_stopped() {
             return self.resume_kill(id, now);
+        }
+        if self.jobs[&id].is_ending() {
+            // What still runs of its other phases ends with the greeting of its node. The nodes give their first answer
+            // where they were asked before.
+            self.goes_back |= self.gives_back(id);
+            return self.tell_end(id, now);
         }
         let job = self.job_mut(id);
         job.interruptions += 1;
@@ -91,20 +98,20 @@ impl Engine {
                     self.execute(CallId { job: id, step: format!("undo-{step}"), attempt: 1 }, undo, now);
                 }
             }
-            Phase::Waiting | Phase::Blocked { .. } | Phase::Done { .. } => {}
+            Phase::Waiting | Phase::Blocked { .. } | Phase::Ending { .. } | Phase::Done { .. } => {}
         }
     }
 
     /// Asks all nodes of the phase again by call id; what they had answered before was not recorded. Where the job is
     /// canceled, or was interrupted too often, the scripts are told to end too, and the job holds its locks until they have.
     fn resume_hooks(&mut self, id: u64, prepared: &crate::ops::Prepared, phase: hooks::Phase, now: Now) {
-        let nodes = self.hook_nodes(prepared, phase);
+        let nodes = self.hook_nodes(id, prepared, phase);
         for node in &nodes {
             let call = self.hooks_call(id, prepared, phase, node, 1);
             self.output.effects.push(Effect::RunHooks(Box::new(call)));
         }
         if self.jobs[&id].canceling || self.jobs[&id].interrupted_too_often() {
-            self.end_hooks(id, phase, nodes.clone());
+            self.end_hooks(id, hooks_phase::step_name(phase), nodes.clone());
         }
         let call = CallId { job: id, step: hooks_phase::step_name(phase).to_owned(), attempt: 1 };
         let attempts: BTreeMap<NodeName, u32> = nodes.into_iter().map(|node| (node, 1)).collect();

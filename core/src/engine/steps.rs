@@ -41,6 +41,7 @@ impl Engine {
         let entry = LogEntry::Step { text: call.text(), node: call.node().cloned() };
         self.job_mut(id).log(now.wall_ms, Level::Info, entry);
         self.job_mut(id).interruptions = 0;
+        self.job_mut(id).steps_begun = step + 1;
         self.job_mut(id).phase = Phase::Running { prepared, step, outputs };
         self.execute(CallId { job: id, step: step.to_string(), attempt: 1 }, call, now);
     }
@@ -102,6 +103,7 @@ impl Engine {
             other @ (Phase::Waiting
             | Phase::PreHooks { .. }
             | Phase::PostHooks { .. }
+            | Phase::Ending { .. }
             | Phase::Done { .. }) => {
                 unreachable!("job {} awaits call {call} in {other:?}", call.job)
             }
@@ -126,6 +128,13 @@ impl Engine {
         let going = &prepared.plan.steps[step];
         let text = going.call.text();
         let place = going.call.node().map(|node| format!(" on {node}")).unwrap_or_default();
+        if let (CallAnswer::Done(output), StepKind::Relies { on }) = (&answer, &going.kind)
+            && let Some((message, settled)) = on.refuses(output)
+        {
+            // Whatever becomes of the job: nobody may rely on them from now on.
+            self.apply(vec![settled]);
+            return self.step_failed(id, prepared, step, message, now);
+        }
         match (answer, &going.kind) {
             (CallAnswer::Done(output), _) => {
                 self.make_good(&going.call.clone());
@@ -149,12 +158,15 @@ impl Engine {
                 }
                 outputs.push(calls::Output::default());
             }
-            (CallAnswer::Failed(why), StepKind::Undoable { .. } | StepKind::Harmless | StepKind::Final) => {
+            (
+                CallAnswer::Failed(why),
+                StepKind::Undoable { .. } | StepKind::Harmless | StepKind::Relies { .. } | StepKind::Final,
+            ) => {
                 return self.step_failed(id, prepared, step, format!("could not {text}{place}: {why}"), now);
             }
             (
                 CallAnswer::NotReached(why),
-                StepKind::Undoable { .. } | StepKind::Harmless | StepKind::Final,
+                StepKind::Undoable { .. } | StepKind::Harmless | StepKind::Relies { .. } | StepKind::Final,
             ) => {
                 let message = format!("could not {text}{place}: node not reached: {why}");
                 return self.step_failed(id, prepared, step, message, now);
@@ -176,6 +188,7 @@ impl Engine {
         let since_ms = self.awaited.remove(&id).map_or(now.mono_ms, |awaited| awaited.since_ms);
         let job = self.job_mut(id);
         job.committed = true;
+        job.worked_ms = Some(now.wall_ms);
         if !prepared.plan.steps.is_empty() {
             job.timings.steps_ms = Some(now.mono_ms.saturating_sub(since_ms));
         }
@@ -198,6 +211,7 @@ impl Engine {
         for call in &prepared.plan.settled {
             self.settle(|failed| failed == call);
         }
+        self.ask_follow_ups(id, &prepared);
         self.run_cleanup(id, prepared, 0, now);
     }
 

@@ -1,4 +1,4 @@
-//! The environment of hook scripts, interface version 1 (HOOKS.md E1-E5): built once, kept with the job.
+//! The environment of hook scripts (HOOKS.md E1-E5): built once, kept with the job.
 
 use std::collections::BTreeMap;
 
@@ -8,12 +8,18 @@ use serde::{Deserialize, Serialize};
 pub const PHASE_PRE: &str = "PRE";
 /// The phase's value of `HOOKS_PHASE` after the operation.
 pub const PHASE_POST: &str = "POST";
+/// The phase's value of `HOOKS_PHASE` after an operation that was denied or failed.
+pub const PHASE_FAILED: &str = "FAILED";
 /// `PATH` of every script (HOOKS.md X5).
 pub const SCRIPT_PATH: &str = "/sbin:/bin:/usr/sbin:/usr/bin";
 /// What stands before every variable's name (HOOKS.md E1).
 pub const VARIABLE_PREFIX: &str = "GANETI_";
 /// Longest environment string, name and value and the sign between, in bytes; the kernel's bound is 128 KiB.
 const STRING_BYTES_MAX: usize = 128 * 1024 - 1;
+
+/// Most bytes of all strings together: half of what the kernel takes under the usual limit of 8 MiB for a stack, so that
+/// there is room for what nodes add.
+const ENV_BYTES_MAX: usize = 1024 * 1024;
 
 /// Before or after the operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -23,22 +29,17 @@ pub enum Phase {
     Pre,
     /// Logging, after the commit.
     Post,
+    /// Logging, after an operation that was denied or failed.
+    Failed,
 }
 
 impl Phase {
-    /// The value of `HOOKS_PHASE`, as interface version 1 prints it.
-    pub fn value(self) -> &'static str {
-        match self {
-            Phase::Pre => PHASE_PRE,
-            Phase::Post => PHASE_POST,
-        }
-    }
-
     /// The directory of a prefix: `node-add` gives `node-add-pre.d` (HOOKS.md D1).
     pub fn directory(self, prefix: &str) -> String {
         match self {
             Phase::Pre => format!("{prefix}-pre.d"),
             Phase::Post => format!("{prefix}-post.d"),
+            Phase::Failed => format!("{prefix}-failed.d"),
         }
     }
 }
@@ -52,6 +53,16 @@ pub enum EnvError {
         /// The variable, without its prefix.
         name: String,
         /// Length of the whole string.
+        bytes: usize,
+    },
+    /// The kernel would refuse them together.
+    #[error(
+        "the variables for scripts would be {bytes} bytes long together; the limit is 1 MiB (the longest is GANETI_{name})"
+    )]
+    TooLarge {
+        /// The longest variable, without its prefix.
+        name: String,
+        /// Length of all strings.
         bytes: usize,
     },
     /// NUL can't stand in an environment string (HOOKS.md E3).
@@ -141,10 +152,11 @@ impl Env {
     /// Checks that the kernel will take every string (refused at check, not at exec).
     ///
     /// # Errors
-    /// When a value holds NUL or is too long; the first such is named.
+    /// When a value holds NUL or is too long, the first such being named, or when all are too long together.
     pub fn validate(&self) -> Result<(), EnvError> {
+        let length = |name: &str, value: &str| VARIABLE_PREFIX.len() + name.len() + 1 + value.len();
         for (name, value) in &self.0 {
-            let bytes = VARIABLE_PREFIX.len() + name.len() + 1 + value.len();
+            let bytes = length(name, value);
             if bytes > STRING_BYTES_MAX {
                 return Err(EnvError::TooLong { name: name.clone(), bytes });
             }
@@ -152,6 +164,32 @@ impl Env {
                 return Err(EnvError::Nul { name: name.clone() });
             }
         }
-        Ok(())
+        // Each ends with a NUL.
+        let bytes = self.0.iter().map(|(name, value)| length(name, value) + 1).sum();
+        let longest = self.0.iter().max_by_key(|(name, value)| length(name, value));
+        match longest {
+            Some((name, _)) if bytes > ENV_BYTES_MAX => Err(EnvError::TooLarge { name: name.clone(), bytes }),
+            Some(_) | None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_kernel_would_refuse_is_refused_by_name_and_size() {
+        let part = "x".repeat(STRING_BYTES_MAX / 2);
+        let of = |parts: usize| {
+            (0..parts).fold(Env::new(), |env, part_no| env.set(&format!("P{part_no}"), &*part))
+        };
+        assert_eq!(of(15).validate(), Ok(()));
+        let why = of(17).validate().unwrap_err().to_string();
+        assert!(why.contains("bytes long together; the limit is 1 MiB (the longest is GANETI_P16)"), "{why}");
+        let long = Env::new().set("LONG", "x".repeat(STRING_BYTES_MAX)).validate().unwrap_err();
+        assert!(matches!(long, EnvError::TooLong { .. }), "{long}");
+        let nul = Env::new().set("NUL", "a\0b").validate().unwrap_err();
+        assert!(matches!(nul, EnvError::Nul { .. }), "{nul}");
     }
 }

@@ -3,18 +3,21 @@
 
 mod first_line;
 mod python;
+mod set;
 mod shell;
 mod variables;
 
 use super::{
-    KILL_DEFAULT_MS, Phase, SkipReason, TIMEOUT_MAX_DEFAULT_MS, is_good_byte, script_limits, skipped_by_name,
+    HooksVersion, KILL_DEFAULT_MS, LimitBounds, Phase, SkipReason, is_good_byte, script_limits,
+    skipped_by_name,
 };
 use crate::{
-    ops::unused_directory_nearest,
+    ops::{UnusedDirectory, hook_directories},
     reference::{OperationHooks, Reference},
 };
 
 pub use first_line::Interpreter;
+pub use set::{SetFiles, SetFindings, set_findings};
 
 /// What is looked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -89,6 +92,27 @@ impl Rule {
             Rule::Owner => "owner",
             Rule::TimeLimit => "time-limit",
             Rule::Unreadable => "unreadable",
+        }
+    }
+
+    /// Whether it keeps a set from being distributed: what is meant to run would not run, or would always fail.
+    pub fn is_error(self) -> bool {
+        match self {
+            Rule::BadName
+            | Rule::NotExecutable
+            | Rule::NoExecMount
+            | Rule::CarriageReturn
+            | Rule::NoInterpreter
+            | Rule::NotAFile
+            | Rule::DanglingLink
+            | Rule::LinkOutside
+            | Rule::Unreadable => true,
+            Rule::UnusedDirectory
+            | Rule::UnknownVariable
+            | Rule::MaybeUnset
+            | Rule::Writable
+            | Rule::Owner
+            | Rule::TimeLimit => false,
         }
     }
 }
@@ -168,7 +192,7 @@ pub struct Entry {
 /// Whether an interpreter is there and can be executed.
 pub type IsThere<'a> = &'a dyn Fn(Interpreter<'_>) -> bool;
 
-/// Checks hook directories of interface version 1.
+/// Checks hook directories as one version of the interface has them; version 1 where none is named.
 #[derive(Debug, Clone, Default)]
 pub struct Linter {
     reference: Reference,
@@ -186,7 +210,9 @@ impl Place<'_> {
     fn consequence(&self) -> &'static str {
         match self.phase {
             Phase::Pre => "which denies the operation",
-            Phase::Post => "which is a warning in the job's log, and the rest of it is not done",
+            Phase::Post | Phase::Failed => {
+                "which is a warning in the job's log, and the rest of it is not done"
+            }
         }
     }
 }
@@ -197,32 +223,40 @@ impl Linter {
         Linter::default()
     }
 
-    /// Whether an operation uses the directory.
+    /// Reads the operations table as a version has it.
+    pub fn of(version: HooksVersion) -> Self {
+        Linter { reference: Reference::new(version) }
+    }
+
+    /// Whether anything in the directory is ever run.
     pub fn is_used(&self, directory: &str) -> bool {
-        self.reference.of_directory(directory).is_some()
+        hook_directories(self.reference.version).any(|used| used == directory)
     }
 
     /// A directory beside the hook directories. One whose name is like nothing that is used holds what scripts need.
     pub fn directory(&self, name: &str) -> Option<Finding> {
-        if self.is_used(name) {
+        if hook_directories(self.reference.version).any(|used| used == name) {
             return None;
         }
         let without_phase = name.trim_end_matches(".d");
         let operation = self.reference.operations.iter().find(|operation| operation.prefix == without_phase);
+        let version = self.reference.version;
         let both = operation.map(|operation| {
-            [Phase::Pre, Phase::Post].map(|phase| phase.directory(operation.prefix)).join(" or ")
+            let names: Vec<String> =
+                operation.phases().into_iter().map(|phase| phase.directory(operation.prefix)).collect();
+            names.join(" or ")
         });
-        let nearest = both.or_else(|| unused_directory_nearest(name));
-        if nearest.is_none() && !name.ends_with(".d") {
-            return None;
-        }
-        let right = nearest.map_or_else(
-            || {
+        let right = match (both, UnusedDirectory::find(version, name)) {
+            (Some(name), _) | (None, UnusedDirectory::Nearest(name)) => format!("probably {name}"),
+            (None, UnusedDirectory::OtherVersion(other)) => {
+                format!("version {other} of the interface has it: gnt-cluster modify --hooks-version {other}")
+            }
+            (None, UnusedDirectory::Unlike) if !name.ends_with(".d") => return None,
+            (None, UnusedDirectory::Unlike) => {
                 "a name of the hook reference, such as instance-add-pre.d; gnt-hooks init makes them all"
                     .to_owned()
-            },
-            |nearest| format!("probably {nearest}"),
-        );
+            }
+        };
         Some(Finding::new(
             Rule::UnusedDirectory,
             "no operation uses this directory: nothing in it is ever run",
@@ -347,7 +381,7 @@ impl Place<'_> {
     fn decides(&self) -> &'static str {
         match self.phase {
             Phase::Pre => "decides which operations go ahead",
-            Phase::Post => "decides what is run as the daemon's user",
+            Phase::Post | Phase::Failed => "decides what is run as the daemon's user",
         }
     }
 
@@ -356,7 +390,7 @@ impl Place<'_> {
             return Vec::new();
         }
         let (mut found, program) = first_line::check(content, self.consequence(), is_there);
-        for note in script_limits(content, TIMEOUT_MAX_DEFAULT_MS).notes {
+        for note in script_limits(content, LimitBounds::default()).notes {
             found.push(Finding::new(
                 Rule::TimeLimit,
                 format!("{note}; the limit stays {} s or what another line says", KILL_DEFAULT_MS / 1000),

@@ -23,6 +23,16 @@ pub enum ScriptOutcome {
         /// The limit in milliseconds.
         limit_ms: u64,
     },
+    /// Ended because the phase's budget was used up; the whole group was ended.
+    OverBudget {
+        /// The budget in milliseconds.
+        budget_ms: u64,
+    },
+    /// Not begun, because the phase's budget was used up before.
+    NotBegun {
+        /// The budget in milliseconds.
+        budget_ms: u64,
+    },
     /// The script could not be started (X9).
     NotExecutable {
         /// Why, naming the interpreter where that is the trouble.
@@ -126,6 +136,8 @@ pub enum SkipReason {
     DanglingLink,
     /// A socket, device or fifo.
     NotAFile,
+    /// It is of the cluster's set, and the node has an entry of its own with this name.
+    Shadowed,
 }
 
 impl SkipReason {
@@ -139,6 +151,7 @@ impl SkipReason {
             SkipReason::Directory => "directory",
             SkipReason::DanglingLink => "dangling link",
             SkipReason::NotAFile => "not a regular file",
+            SkipReason::Shadowed => "the cluster's, hidden by the node's own",
         }
     }
 }
@@ -161,6 +174,9 @@ pub struct HookResult {
     pub skipped: Vec<Skipped>,
     /// Set when the node could not run the directory: unreadable, can't spawn, output file not writable (D2, R3).
     pub failure: Option<String>,
+    /// The node has seen that no `global-post.d` is there; said by nodes that were asked for a global directory.
+    #[serde(default)]
+    pub global_post_absent: bool,
 }
 
 /// Why a node gave no (whole) answer (HOOKS.md R3).

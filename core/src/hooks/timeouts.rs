@@ -16,28 +16,63 @@ pub struct ScriptLimits {
     pub warn_ms: u64,
     /// Kill limit in milliseconds.
     pub kill_ms: u64,
+    /// What the script set itself, unbounded.
+    pub own: OwnLimits,
     /// Lines that were reported and ignored.
     pub notes: Vec<String>,
 }
 
-/// Reads the limits from a script's first bytes; `max_ms` bounds both (HOOKS.md X8).
-pub fn script_limits(head: &[u8], max_ms: u64) -> ScriptLimits {
-    let mut limits = ScriptLimits { warn_ms: WARN_DEFAULT_MS, kill_ms: KILL_DEFAULT_MS, notes: Vec::new() };
+/// The limits that a script sets for itself.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct OwnLimits {
+    /// Warning limit in milliseconds.
+    pub warn_ms: Option<u64>,
+    /// Kill limit in milliseconds.
+    pub kill_ms: Option<u64>,
+}
+
+/// The limits of scripts that set none, and the bound of those that scripts set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LimitBounds {
+    /// Warning limit in milliseconds.
+    pub warn_ms: u64,
+    /// Kill limit in milliseconds.
+    pub kill_ms: u64,
+    /// Bound of both.
+    pub max_ms: u64,
+}
+
+impl LimitBounds {
+    /// The warning and the kill limit that hold for a script.
+    pub fn applied(self, own: OwnLimits) -> (u64, u64) {
+        let bounded = |own: Option<u64>, default: u64| own.unwrap_or(default).min(self.max_ms);
+        (bounded(own.warn_ms, self.warn_ms), bounded(own.kill_ms, self.kill_ms))
+    }
+}
+
+impl Default for LimitBounds {
+    fn default() -> Self {
+        LimitBounds { warn_ms: WARN_DEFAULT_MS, kill_ms: KILL_DEFAULT_MS, max_ms: TIMEOUT_MAX_DEFAULT_MS }
+    }
+}
+
+/// Reads the limits from a script's first bytes (HOOKS.md X8).
+pub fn script_limits(head: &[u8], bounds: LimitBounds) -> ScriptLimits {
+    let mut own = OwnLimits::default();
+    let mut notes = Vec::new();
     let text: String = String::from_utf8_lossy(head).chars().take(HEAD_CHARS_MAX).collect();
     for line in text.lines() {
-        for (key, slot) in
-            [("HOOK_WARN_TIMEOUT", &mut limits.warn_ms), ("HOOK_KILL_TIMEOUT", &mut limits.kill_ms)]
+        for (key, slot) in [("HOOK_WARN_TIMEOUT", &mut own.warn_ms), ("HOOK_KILL_TIMEOUT", &mut own.kill_ms)]
         {
             match line_value(line, key) {
                 None => {}
-                Some(Ok(ms)) => *slot = ms,
-                Some(Err(why)) => limits.notes.push(format!("{key} ignored: {why}")),
+                Some(Ok(ms)) => *slot = Some(ms),
+                Some(Err(why)) => notes.push(format!("{key} ignored: {why}")),
             }
         }
     }
-    limits.warn_ms = limits.warn_ms.min(max_ms);
-    limits.kill_ms = limits.kill_ms.min(max_ms);
-    limits
+    let (warn_ms, kill_ms) = bounds.applied(own);
+    ScriptLimits { warn_ms, kill_ms, own, notes }
 }
 
 /// The value of a line that ends with `KEY = VALUE`, or `None` where the line sets no such thing.
@@ -75,7 +110,7 @@ mod tests {
     use super::*;
 
     fn check(head: &str, warn_ms: u64, kill_ms: u64, notes: usize) {
-        let limits = script_limits(head.as_bytes(), TIMEOUT_MAX_DEFAULT_MS);
+        let limits = script_limits(head.as_bytes(), LimitBounds::default());
         assert_eq!(
             (limits.warn_ms, limits.kill_ms, limits.notes.len()),
             (warn_ms, kill_ms, notes),
@@ -103,5 +138,17 @@ mod tests {
             KILL_DEFAULT_MS,
             0,
         );
+    }
+
+    #[test]
+    fn x8_a_script_that_sets_none_has_the_directorys_limits() {
+        let bounds = LimitBounds { warn_ms: 1_000, kill_ms: 5_000, max_ms: 60_000 };
+        let limits = |head: &str| {
+            let limits = script_limits(head.as_bytes(), bounds);
+            (limits.warn_ms, limits.kill_ms)
+        };
+        assert_eq!(limits("#!/bin/sh\n"), (1_000, 5_000));
+        assert_eq!(limits("# HOOK_KILL_TIMEOUT=20 s\n"), (1_000, 20_000));
+        assert_eq!(limits("# HOOK_KILL_TIMEOUT=20 h\n"), (1_000, 60_000));
     }
 }

@@ -27,16 +27,55 @@ pub struct Verdict {
     pub warnings: Vec<String>,
 }
 
+/// What results mean in a phase: in the operation's own directory, and in the global one that the master runs beside it.
+#[derive(Debug, Clone)]
+pub struct Rules {
+    own: HookPolicy,
+    global: HookPolicy,
+    /// The master's node runs the operation's own directory too.
+    is_master_in_set: bool,
+}
+
+impl Rules {
+    /// Of these directories.
+    pub fn new(policy: &HookPolicy, own: &str, global: &str) -> Self {
+        Rules { own: policy.of(own), global: policy.of(global), is_master_in_set: true }
+    }
+
+    /// Of the global directory, where the operation has none of its own: silence denies nothing.
+    pub fn global_alone(policy: &HookPolicy, global: &str) -> Self {
+        let global = policy.of(global);
+        let own = HookPolicy { master_required: false, unreachable: OnUnreachable::Allow, ..global.clone() };
+        Rules { own, global, is_master_in_set: false }
+    }
+
+    /// The same where the master's node is outside the operation's set, and runs the global directory alone: its silence
+    /// denies nothing.
+    #[must_use]
+    pub fn without_master(self) -> Self {
+        Rules { is_master_in_set: false, ..self }
+    }
+
+    /// What holds for a script: the name of one of the global directory has the directory before it.
+    pub fn of(&self, script: &ScriptResult) -> &HookPolicy {
+        if script.name.contains('/') { &self.global } else { &self.own }
+    }
+
+    fn remark(&self, script: &ScriptResult) -> Option<String> {
+        self.of(script).remark(&script.outcome)
+    }
+}
+
 /// Folds a pre phase; `master` is the node whose master daemon executes the job (HOOKS.md R5).
-pub fn fold_pre(policy: &HookPolicy, master: &NodeName, reports: &[NodeReport]) -> Verdict {
+pub fn fold_pre(rules: &Rules, master: &NodeName, reports: &[NodeReport]) -> Verdict {
     let mut verdict = Verdict { objections: Vec::new(), master_unasked: None, warnings: Vec::new() };
     for report in reports {
-        fold_pre_node(policy, master, report, &mut verdict);
+        fold_pre_node(rules, master, report, &mut verdict);
     }
     verdict
 }
 
-fn fold_pre_node(policy: &HookPolicy, master: &NodeName, report: &NodeReport, verdict: &mut Verdict) {
+fn fold_pre_node(rules: &Rules, master: &NodeName, report: &NodeReport, verdict: &mut Verdict) {
     let node = &report.node;
     let silent = match &report.answer {
         NodeAnswer::Answered(result) => {
@@ -55,20 +94,22 @@ fn fold_pre_node(policy: &HookPolicy, master: &NodeName, report: &NodeReport, ve
         NodeAnswer::Lost => Some(format!("node {node} lost track of its scripts")),
     };
     for script in report.scripts() {
-        match policy.class(&script.outcome) {
+        match rules.of(script).class(&script.outcome) {
             Class::Success => {}
-            Class::Warning => verdict.warnings.push(script.line(node)),
+            Class::Warning => verdict.warnings.push(script.warning(node)),
             Class::Error => verdict.objections.push(Objection {
                 node: node.clone(),
                 script: Some(script.clone()),
-                reason: policy.remark(&script.outcome),
+                reason: rules.remark(script),
             }),
         }
     }
     let Some(silence) = silent else { return };
-    if node == master && policy.master_required {
+    if node == master && !rules.is_master_in_set {
+        verdict.warnings.push(silence);
+    } else if node == master && rules.own.master_required {
         verdict.master_unasked = Some(format!("could not ask the master's own hooks: {silence}"));
-    } else if policy.unreachable == OnUnreachable::Deny {
+    } else if rules.own.unreachable == OnUnreachable::Deny {
         verdict.objections.push(Objection { node: node.clone(), script: None, reason: Some(silence) });
     } else {
         verdict.warnings.push(silence);
@@ -76,14 +117,15 @@ fn fold_pre_node(policy: &HookPolicy, master: &NodeName, report: &NodeReport, ve
 }
 
 /// Lines of a post phase for the job's log, each with its class (HOOKS.md R7).
-pub fn fold_post(policy: &HookPolicy, reports: &[NodeReport]) -> Vec<(Class, String)> {
+pub fn fold_post(rules: &Rules, reports: &[NodeReport]) -> Vec<(Class, String)> {
     let mut lines = Vec::new();
     for report in reports {
         let node = &report.node;
         for script in report.scripts() {
-            let remark =
-                policy.remark(&script.outcome).map(|remark| format!(": {remark}")).unwrap_or_default();
-            lines.push((policy.class(&script.outcome), format!("{}{remark}", script.line(node))));
+            let remark = rules.remark(script).map(|remark| format!(": {remark}")).unwrap_or_default();
+            let class = rules.of(script).class(&script.outcome);
+            let line = if class == Class::Warning { script.warning(node) } else { script.line(node) };
+            lines.push((class, format!("{line}{remark}")));
         }
         match &report.answer {
             NodeAnswer::Answered(result) => {
@@ -115,7 +157,23 @@ impl NodeReport {
     }
 }
 
+/// Most of a script's own words that a warning repeats, in characters.
+const WARNING_CHARS_MAX: usize = 200;
+
 impl ScriptResult {
+    /// A warning: what happened, and the first line of what the script said.
+    fn warning(&self, node: &NodeName) -> String {
+        let said = [&self.stderr, &self.stdout].map(|stream| stream.visible());
+        let first = said.iter().flat_map(|text| text.lines()).map(str::trim).find(|line| !line.is_empty());
+        match first {
+            Some(first) => {
+                let short: String = first.chars().take(WARNING_CHARS_MAX).collect();
+                format!("{}: {short}", self.line(node))
+            }
+            None => self.line(node),
+        }
+    }
+
     /// One line: node, script, outcome, time.
     pub fn line(&self, node: &NodeName) -> String {
         format!("{node}: {} {} ({} ms)", self.name, self.outcome.text(), self.duration_ms)
@@ -131,6 +189,10 @@ impl super::ScriptOutcome {
             O::Failed { code } => format!("exit code {code}"),
             O::Killed { signal } => format!("killed by signal {signal}"),
             O::TimedOut { limit_ms } => format!("over its time limit of {limit_ms} ms, ended"),
+            O::OverBudget { budget_ms } => format!("ended: the phase's budget of {budget_ms} ms is used up"),
+            O::NotBegun { budget_ms } => {
+                format!("not begun: the phase's budget of {budget_ms} ms is used up")
+            }
             O::NotExecutable { reason } => format!("could not be executed: {reason}"),
             O::OutputTooLarge { limit_bytes } => format!("wrote more than {limit_bytes} bytes, ended"),
             O::Ended => "ended because its job was canceled".to_owned(),
@@ -169,7 +231,8 @@ mod tests {
 
     /// Number of objections, whether the master was not asked, number of warnings.
     fn check(policy: &HookPolicy, reports: &[NodeReport], expected: (usize, bool, usize)) -> Verdict {
-        let verdict = fold_pre(policy, &name("m"), reports);
+        let rules = Rules::new(policy, "node-add-pre.d", "global-pre.d");
+        let verdict = fold_pre(&rules, &name("m"), reports);
         let found = (verdict.objections.len(), verdict.master_unasked.is_some(), verdict.warnings.len());
         assert_eq!(found, expected, "{reports:?}");
         verdict
@@ -193,6 +256,32 @@ mod tests {
         assert!(verdict.master_unasked.unwrap().starts_with("could not ask the master's own hooks"));
         let bare = HookPolicy { master_required: false, ..policy };
         check(&bare, &[silent("m", answered("m", &[]))], (0, false, 1));
+    }
+
+    #[test]
+    fn r5_an_operation_without_hooks_goes_on_where_the_masters_node_is_silent() {
+        let policy = HookPolicy { unreachable: OnUnreachable::Deny, ..HookPolicy::default() };
+        let rules = Rules::global_alone(&policy, "global-pre.d");
+        let verdict = fold_pre(&rules, &name("m"), &[silent("m", answered("m", &[]))]);
+        assert_eq!((verdict.objections.len(), verdict.master_unasked), (0, None));
+        assert_eq!(verdict.warnings.len(), 1);
+        let failed = answered("m", &[ScriptOutcome::Failed { code: 1 }]);
+        assert_eq!(
+            fold_pre(&rules, &name("m"), &[failed]).objections.len(),
+            1,
+            "an error denies all the same"
+        );
+    }
+
+    #[test]
+    fn r5_a_master_outside_the_set_is_not_required() {
+        let policy = HookPolicy { unreachable: OnUnreachable::Deny, ..HookPolicy::default() };
+        let rules = Rules::new(&policy, "node-migrate-pre.d", "global-pre.d").without_master();
+        let reports = [silent("m", answered("m", &[])), silent("a", answered("a", &[]))];
+        let verdict = fold_pre(&rules, &name("m"), &reports);
+        assert_eq!((verdict.objections.len(), verdict.master_unasked), (1, None));
+        assert_eq!(verdict.objections[0].node, name("a"), "the set's own nodes are judged as ever");
+        assert_eq!(verdict.warnings.len(), 1);
     }
 
     #[test]

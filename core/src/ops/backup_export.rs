@@ -4,7 +4,8 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::{
-    Given, HookNodes, HookRow, ObjectKind, Operation, Plan, Refusal, Row, Submitter, common, examples,
+    Given, HookNodes, HookRow, HookRow2, Hooks2, ObjectKind, Operation, Plan, Refusal, Row, Submitter,
+    common, examples, hooks2,
     mirroring::{self, Starting},
     parts,
 };
@@ -85,6 +86,7 @@ impl Operation for BackupExport {
         op_id: "OP_BACKUP_EXPORT",
         object: ObjectKind::Instance,
         hooks: Some(HookRow { prefix: "instance-export", op_code: "OP_BACKUP_EXPORT" }),
+        hooks2: Some(HookRow2::both("instance-export", "OP_BACKUP_EXPORT")),
         submitter: Submitter::Operator,
     };
     type Checked = Checked;
@@ -129,6 +131,16 @@ impl Operation for BackupExport {
         common::instance_env(&checked.instance)
             .set("EXPORT_NODE", self.node.as_str())
             .boolean("EXPORT_DO_SHUTDOWN", checked.export.did_shutdown)
+    }
+
+    fn hooks2(&self, given: Given<'_>, checked: &Checked) -> Hooks2 {
+        let own = Env::new()
+            .set("EXPORT_MODE", "local")
+            .set("EXPORT_NODE", self.node.as_str())
+            .boolean("EXPORT_DO_SHUTDOWN", checked.export.did_shutdown)
+            .boolean("REMOVE_INSTANCE", false)
+            .set("SHUTDOWN_TIMEOUT", hooks2::seconds(parts::SHUTDOWN_TIMEOUT_MS));
+        Hooks2::instance(given, &checked.instance).with(own)
     }
 
     fn plan(&self, given: Given<'_>, checked: &Checked) -> Plan {

@@ -2,7 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Given, HookNodes, ObjectKind, Operation, Plan, Refusal, Row, Submitter, common, examples};
+use super::{
+    Given, HookNodes, Hooks2, ObjectKind, Operation, Plan, Refusal, Row, Submitter, common, examples,
+};
 use crate::{
     calls::{Call, MasterCall},
     edit::Edit,
@@ -24,6 +26,7 @@ impl Operation for CertificatesRenew {
         op_id: "OP_CERTIFICATES_RENEW",
         object: ObjectKind::Cluster,
         hooks: None,
+        hooks2: None,
         submitter: Submitter::Admin,
     };
     /// The nodes, each once, by name.
@@ -59,6 +62,10 @@ impl Operation for CertificatesRenew {
 
     fn hook_env(&self, _given: Given<'_>, _names: &Vec<NodeName>) -> Env {
         Env::new()
+    }
+
+    fn hooks2(&self, _given: Given<'_>, _names: &Vec<NodeName>) -> Hooks2 {
+        Hooks2::none()
     }
 
     fn plan(&self, _given: Given<'_>, names: &Vec<NodeName>) -> Plan {

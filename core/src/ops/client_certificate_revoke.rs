@@ -2,7 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Given, HookNodes, ObjectKind, Operation, Plan, Refusal, Row, Submitter, common, examples};
+use super::{
+    Given, HookNodes, Hooks2, ObjectKind, Operation, Plan, Refusal, Row, Submitter, common, examples,
+};
 use crate::{edit::Edit, hooks::Env, locks::Locks, model::Cluster, names::ClientName};
 
 /// Revokes a client's certificate.
@@ -17,6 +19,7 @@ impl Operation for ClientCertificateRevoke {
         op_id: "OP_CLIENT_CERTIFICATE_REVOKE",
         object: ObjectKind::Cluster,
         hooks: None,
+        hooks2: None,
         submitter: Submitter::Admin,
     };
     type Checked = ();
@@ -43,6 +46,10 @@ impl Operation for ClientCertificateRevoke {
 
     fn hook_env(&self, _given: Given<'_>, _checked: &()) -> Env {
         Env::new()
+    }
+
+    fn hooks2(&self, _given: Given<'_>, _checked: &()) -> Hooks2 {
+        Hooks2::none()
     }
 
     fn plan(&self, _given: Given<'_>, _checked: &()) -> Plan {

@@ -2,7 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Given, HookNodes, ObjectKind, Operation, Plan, Refusal, Row, Submitter, examples, parts};
+use super::{
+    Given, HookNodes, Hooks2, ObjectKind, Operation, Plan, Refusal, Row, Submitter, examples, parts,
+};
 use crate::{
     calls::{Call, MasterCall},
     edit::Edit,
@@ -28,6 +30,7 @@ impl Operation for ClientCertificateSign {
         op_id: "OP_CLIENT_CERTIFICATE_SIGN",
         object: ObjectKind::Cluster,
         hooks: None,
+        hooks2: None,
         submitter: Submitter::Admin,
     };
     /// The client; its certificate is not signed yet.
@@ -63,6 +66,10 @@ impl Operation for ClientCertificateSign {
 
     fn hook_env(&self, _given: Given<'_>, _client: &Client) -> Env {
         Env::new()
+    }
+
+    fn hooks2(&self, _given: Given<'_>, _client: &Client) -> Hooks2 {
+        Hooks2::none()
     }
 
     fn plan(&self, _given: Given<'_>, client: &Client) -> Plan {

@@ -3,7 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Given, HookNodes, ObjectKind, Operation, Plan, Refusal, Row, Step, StepKind, Submitter, examples,
+    Given, HookNodes, HookRow2, Hooks2, ObjectKind, Operation, Plan, Refusal, Row, Step, StepKind, Submitter,
+    examples,
 };
 use crate::{
     calls::{Call, MasterCall},
@@ -26,6 +27,7 @@ impl Operation for ClusterDestroy {
         op_id: "OP_CLUSTER_DESTROY",
         object: ObjectKind::Cluster,
         hooks: None,
+        hooks2: Some(HookRow2::post_only("cluster-destroy", "OP_CLUSTER_DESTROY")),
         submitter: Submitter::Admin,
     };
     type Checked = ();
@@ -61,6 +63,10 @@ impl Operation for ClusterDestroy {
 
     fn hook_env(&self, _given: Given<'_>, _checked: &()) -> Env {
         Env::new()
+    }
+
+    fn hooks2(&self, given: Given<'_>, _checked: &()) -> Hooks2 {
+        Hooks2::cluster(given)
     }
 
     fn plan(&self, _given: Given<'_>, _checked: &()) -> Plan {

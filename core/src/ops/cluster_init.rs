@@ -2,7 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Given, HookNodes, HookRow, ObjectKind, Operation, Plan, Refusal, Row, Submitter, examples};
+use super::{
+    Given, HookNodes, HookRow, HookRow2, Hooks2, ObjectKind, Operation, Plan, Refusal, Row, Submitter,
+    examples,
+};
 use crate::{
     calls::{Call, MasterCall},
     edit::Edit,
@@ -35,6 +38,7 @@ impl Operation for ClusterInit {
         op_id: "OP_INIT_CLUSTER",
         object: ObjectKind::Cluster,
         hooks: Some(HookRow { prefix: "cluster-init", op_code: "OP_CLUSTER_INIT" }),
+        hooks2: Some(HookRow2::post_only("cluster-init", "OP_CLUSTER_POST_INIT")),
         submitter: Submitter::Local,
     };
     type Checked = Checked;
@@ -71,6 +75,10 @@ impl Operation for ClusterInit {
     fn hook_env(&self, _given: Given<'_>, _checked: &Checked) -> Env {
         // CLUSTER and MASTER are common variables.
         Env::new()
+    }
+
+    fn hooks2(&self, given: Given<'_>, checked: &Checked) -> Hooks2 {
+        Hooks2::cluster(given).on(HookNodes::both(vec![checked.cluster.master.clone()]))
     }
 
     fn plan(&self, _given: Given<'_>, checked: &Checked) -> Plan {

@@ -2,10 +2,14 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Given, HookNodes, ObjectKind, Operation, Plan, Refusal, Row, Submitter, examples};
+use super::{
+    DirectoryChange, Given, HookLimitsChange, HookNodes, HookRow2, Hooks2, ObjectKind, Operation, Plan,
+    Refusal, Row, Submitter, examples, hook_limits::check_max,
+};
 use crate::{
+    allowed::{Allowed, AllowedChange},
     edit::Edit,
-    hooks::{Env, ExitCodes, HookPolicy, OnError, OnTimeout, OnUnreachable},
+    hooks::{DirectoryPolicy, Env, ExitCodes, HookPolicy, HooksVersion, OnError, OnTimeout, OnUnreachable},
     hypervisor::{Accel, HypervisorParams, NicMode},
     locks::Locks,
     model::Cluster,
@@ -29,6 +33,9 @@ pub enum OnErrorChange {
 /// Changes hook parameters; what is absent stays.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClusterModify {
+    /// `hooks_version`.
+    #[serde(default)]
+    pub hooks_version: Option<HooksVersion>,
     /// `exit_codes`.
     pub exit_codes: Option<ExitCodes>,
     /// `hook_on_error`.
@@ -50,6 +57,12 @@ pub struct ClusterModify {
     /// The command that makes sure that a node is off; empty for none.
     #[serde(default)]
     pub fence_command: Option<String>,
+    /// Commands and files on nodes that are allowed, or no more.
+    #[serde(default)]
+    pub allowed: AllowedChange,
+    /// Time limits of hooks, and what differs in single directories.
+    #[serde(default)]
+    pub hook_limits: HookLimitsChange,
 }
 
 /// All parameters after the change.
@@ -58,6 +71,7 @@ pub struct Checked {
     hooks: HookPolicy,
     hypervisor: HypervisorParams,
     fence_command: Option<String>,
+    allowed: Allowed,
 }
 
 /// The longest fence command in bytes.
@@ -79,6 +93,7 @@ impl Operation for ClusterModify {
         op_id: "OP_CLUSTER_MODIFY",
         object: ObjectKind::Cluster,
         hooks: None,
+        hooks2: Some(HookRow2::both("cluster-modify", "OP_CLUSTER_SET_PARAMS")),
         submitter: Submitter::Admin,
     };
     type Checked = Checked;
@@ -112,7 +127,13 @@ impl Operation for ClusterModify {
             timeout: self.timeout.unwrap_or(before.timeout),
             master_required: self.master_required.unwrap_or(before.master_required),
             timeout_max_ms: self.timeout_max_ms.unwrap_or(before.timeout_max_ms),
+            version: self.hooks_version.unwrap_or(before.version),
+            ..before.clone()
         };
+        let hooks = self.hook_limits.apply(hooks)?;
+        if self.timeout_max_ms.is_some() {
+            check_max(&hooks)?;
+        }
         let before = &given.cluster.hypervisor;
         let hypervisor = HypervisorParams {
             kind: before.kind,
@@ -123,7 +144,8 @@ impl Operation for ClusterModify {
             None => given.cluster.fence_command.clone(),
             Some(command) => check_fence(command)?,
         };
-        Ok(Checked { hooks, hypervisor, fence_command })
+        let allowed = self.allowed.apply(&given.cluster.allowed).map_err(Refusal)?;
+        Ok(Checked { hooks, hypervisor, fence_command, allowed })
     }
 
     fn hook_nodes(&self, _given: Given<'_>, _checked: &Checked) -> HookNodes {
@@ -134,8 +156,13 @@ impl Operation for ClusterModify {
         Env::new()
     }
 
+    fn hooks2(&self, given: Given<'_>, _checked: &Checked) -> Hooks2 {
+        // Ganeti's one variable: there are no volume groups here.
+        Hooks2::cluster(given).with(Env::new().set("NEW_VG_NAME", ""))
+    }
+
     fn plan(&self, given: Given<'_>, checked: &Checked) -> Plan {
-        let Checked { hooks, hypervisor, fence_command } = checked;
+        let Checked { hooks, hypervisor, fence_command, allowed } = checked;
         let mut plan = Plan::new();
         if *hooks != given.cluster.hooks {
             plan = plan.edit(Edit::HooksSet { hooks: hooks.clone() });
@@ -143,6 +170,9 @@ impl Operation for ClusterModify {
         if *hypervisor != given.cluster.hypervisor || *fence_command != given.cluster.fence_command {
             let (hypervisor, fence_command) = (hypervisor.clone(), fence_command.clone());
             plan = plan.edit(Edit::HypervisorSet { hypervisor, fence_command });
+        }
+        if *allowed != given.cluster.allowed {
+            plan = plan.edit(Edit::AllowedSet { allowed: allowed.clone() });
         }
         plan
     }
@@ -159,7 +189,31 @@ impl Operation for ClusterModify {
             fence_command: Some("/usr/local/sbin/fence".to_owned()),
             ..ClusterModify::default()
         };
-        [graded, guests].map(|op| (examples::cluster(), examples::fresh(), op)).into()
+        let row = DirectoryChange {
+            directory: "global-pre.d".to_owned(),
+            reset: true,
+            set: DirectoryPolicy { kill_ms: Some(5_000), ..DirectoryPolicy::default() },
+        };
+        let limits = ClusterModify {
+            hook_limits: HookLimitsChange {
+                budget_ms: Some(10_000),
+                directories: vec![row],
+                ..HookLimitsChange::default()
+            },
+            ..ClusterModify::default()
+        };
+        let allowed = ClusterModify {
+            allowed: AllowedChange {
+                allow_commands: vec!["/bin/echo *".parse().expect("it is a pattern")],
+                allow_files: vec!["/etc/motd".parse().expect("it is a path")],
+                ..AllowedChange::default()
+            },
+            ..ClusterModify::default()
+        };
+        let version = ClusterModify { hooks_version: Some(HooksVersion::V2), ..ClusterModify::default() };
+        [graded, guests, limits, allowed, version]
+            .map(|op| (examples::cluster(), examples::fresh(), op))
+            .into()
     }
 }
 

@@ -2,13 +2,18 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Given, HookNodes, Operation, Plan, Prepared, ROWS, Refusal};
+use super::{
+    Given, HookNodes, ObjectKind, Operation, Plan, Prepared, ROWS, Refusal, groups, point_directories,
+};
 use crate::{
     calls::Guest,
     edit::Edit,
-    hooks::{Env, Phase},
+    facts::facts_env,
+    hooks::{Env, HooksVersion, Phase},
+    hypervisor::{HypervisorParams, NicMode},
     model::{Cluster, DiskName, Instance, Node},
     names::{InstanceName, NodeName, nearest},
+    networks::LinkMode,
 };
 
 /// What of the job scripts see.
@@ -31,39 +36,86 @@ pub(super) fn prepare<O: Operation>(
     job: &JobFacts<'_>,
 ) -> Result<Prepared, Refusal> {
     let checked = op.check(given)?;
-    let row = O::ROW;
     let plan = op.plan(given, &checked);
-    let nodes = node_sets(op.hook_nodes(given, &checked), given.cluster, &plan);
-    let env = match row.hooks {
-        None => Env::new(),
-        Some(hooks) => Env::new()
-            .set("HOOKS_VERSION", "1")
-            .set("CLUSTER", given.cluster.name.as_str())
-            .set("MASTER", given.cluster.master.as_str())
-            .set("OP_ID", row.op_id)
-            .set("OBJECT_TYPE", row.object.as_str())
-            .set("OP_CODE", hooks.op_code)
-            .set("OP_TARGET", op.target())
-            .set("HOOKS_PATH", hooks.prefix)
-            .set("JOB_ID", job.id.to_string())
-            .set("JOB_USER", job.user)
-            .set("JOB_REASON", job.reason)
-            .flag("DRY_RUN", job.dry_run)
-            .with(op.hook_env(given, &checked)),
-    };
-    env.validate()?;
+    let Hooks { prefix, nodes, env, env_post } = hooks(op, given, &checked, &plan, job);
+    let nodes = node_sets(nodes, given.cluster, &plan);
+    // As post scripts get them: all together.
+    env.clone().with(env_post.clone()).validate()?;
     let master_post = plan
         .edits
         .iter()
         .find_map(|edit| if let Edit::MasterSet { node } = edit { Some(node.clone()) } else { None });
     Ok(Prepared {
         policy: given.cluster.hooks.clone(),
-        hook_prefix: row.hooks.map(|hooks| hooks.prefix.to_owned()),
+        hook_prefix: prefix.map(str::to_owned),
         env,
+        env_post,
         master_post: master_post.unwrap_or_else(|| given.cluster.master.clone()),
         nodes,
         plan,
     })
+}
+
+/// What an operation has of hooks in its cluster's version.
+struct Hooks {
+    prefix: Option<&'static str>,
+    nodes: HookNodes,
+    env: Env,
+    env_post: Env,
+}
+
+fn hooks<O: Operation>(
+    op: &O,
+    given: Given<'_>,
+    checked: &O::Checked,
+    plan: &Plan,
+    job: &JobFacts<'_>,
+) -> Hooks {
+    let (row, cluster, version) = (O::ROW, given.cluster, given.cluster.hooks.version);
+    let Some(prefix) = row.prefix_in(version) else {
+        return Hooks { prefix: None, nodes: HookNodes::default(), env: Env::new(), env_post: Env::new() };
+    };
+    let (mut nodes, own, env_post) = match version {
+        HooksVersion::V1 => (op.hook_nodes(given, checked), op.hook_env(given, checked), Env::new()),
+        HooksVersion::V2 => {
+            let hooks = op.hooks2(given, checked);
+            let (own, env_post) = (hooks.env(cluster), hooks.env_post(cluster, plan));
+            (hooks.nodes, own, env_post)
+        }
+    };
+    if !row.runs_in(version, Phase::Pre) {
+        nodes.pre.clear();
+    }
+    let env = Env::new()
+        .set("HOOKS_VERSION", version.value())
+        .set("CLUSTER", cluster.name.as_str())
+        .set("MASTER", cluster.master.as_str())
+        .set("OP_ID", row.op_id)
+        .set("OBJECT_TYPE", row.object.as_str())
+        .set("OP_CODE", row.code_in(version))
+        .set("OP_TARGET", hook_target(op, cluster))
+        .set("HOOKS_PATH", prefix)
+        .set("JOB_ID", job.id.to_string())
+        .set("JOB_USER", job.user)
+        .set("JOB_REASON", job.reason)
+        .flag("DRY_RUN", job.dry_run)
+        .with(node_facts(row.object, given))
+        .with(own);
+    Hooks { prefix: Some(prefix), nodes, env, env_post }
+}
+
+/// An operation that names nothing is about the cluster.
+fn hook_target<O: Operation>(op: &O, cluster: &Cluster) -> String {
+    let target = op.target();
+    if target.is_empty() { cluster.name.to_string() } else { target }
+}
+
+/// What scripts of node operations see of the node's host, in both interface versions.
+fn node_facts(object: ObjectKind, given: Given<'_>) -> Env {
+    match object {
+        ObjectKind::Node => facts_env(given.fresh.node_facts.as_ref()),
+        ObjectKind::Instance | ObjectKind::Cluster | ObjectKind::Group | ObjectKind::Network => Env::new(),
+    }
 }
 
 /// Each node once, and those marked offline left out: in post, by what the edits make of it (HOOKS.md E5, R6).
@@ -126,12 +178,19 @@ pub(super) fn node_with_disks<'a>(cluster: &'a Cluster, name: &NodeName) -> Resu
     Ok(found)
 }
 
-/// A node that may get new instances: online and not drained.
-pub(super) fn node_for_instances<'a>(cluster: &'a Cluster, name: &NodeName) -> Result<&'a Node, Refusal> {
+/// A node that may get instances which have a place there already: online, and not drained.
+pub(super) fn node_not_drained<'a>(cluster: &'a Cluster, name: &NodeName) -> Result<&'a Node, Refusal> {
     let found = node_with_disks(cluster, name)?;
     if found.drained {
         return Err(Refusal(format!("node {name} is drained: it gets no new instances")));
     }
+    Ok(found)
+}
+
+/// A node that may get new instances: online, not drained, and its group not unallocable.
+pub(super) fn node_for_instances<'a>(cluster: &'a Cluster, name: &NodeName) -> Result<&'a Node, Refusal> {
+    let found = node_not_drained(cluster, name)?;
+    groups::allocatable(cluster, found)?;
     Ok(found)
 }
 
@@ -159,6 +218,21 @@ pub(super) fn instance_env(instance: &Instance) -> Env {
         .set("INSTANCE_OS", instance.os.as_str())
 }
 
+/// The cluster's parameters; where guests have bridges, an instance of a network has that network's there.
+fn parameters(cluster: &Cluster, instance: &Instance) -> HypervisorParams {
+    let mut parameters = cluster.hypervisor.clone();
+    if let (NicMode::Bridge(bridge), Some(connection)) =
+        (&mut parameters.nic, cluster.connection_of(instance))
+    {
+        match connection.mode {
+            LinkMode::Bridged => bridge.clone_from(&connection.link),
+            // The site's scripts see to its routes.
+            LinkMode::Routed => {}
+        }
+    }
+    parameters
+}
+
 /// An instance as its hypervisor sees it.
 pub(super) fn guest(cluster: &Cluster, instance: &Instance) -> Guest {
     Guest {
@@ -170,30 +244,60 @@ pub(super) fn guest(cluster: &Cluster, instance: &Instance) -> Guest {
         ip: instance.ip,
         mac: instance.mac.clone(),
         os: instance.os.clone(),
-        hypervisor: cluster.hypervisor.clone(),
+        hypervisor: parameters(cluster, instance),
         generation: instance.generation,
     }
 }
 
-/// The names of all hook directories that an operation uses.
-pub fn used_directories() -> impl Iterator<Item = String> {
-    let prefixes = ROWS.iter().filter_map(|row| row.hooks).map(|hooks| hooks.prefix);
-    prefixes.flat_map(|prefix| [Phase::Pre.directory(prefix), Phase::Post.directory(prefix)])
+/// The names of all hook directories that an operation uses in a version of the interface.
+pub fn used_directories(version: HooksVersion) -> impl Iterator<Item = String> {
+    ROWS.iter().flat_map(move |row| {
+        let phases = [Phase::Pre, Phase::Post].into_iter().filter(move |phase| row.runs_in(version, *phase));
+        let prefix = row.prefix_in(version).into_iter();
+        prefix.flat_map(move |prefix| phases.clone().map(move |phase| phase.directory(prefix)))
+    })
 }
 
-/// The pairs in which other Ganeti versions use another prefix.
-const OTHER_VERSIONS: [(&str, &str); 2] =
-    [("instance-stop", "instance-shutdown"), ("mirrors-replace", "mirror-replace")];
+/// The names of all directories that run anything in a version: those of operations, of operations that failed, the
+/// global ones and those of events.
+pub fn hook_directories(version: HooksVersion) -> impl Iterator<Item = String> {
+    let prefixes = ROWS.iter().filter_map(move |row| row.prefix_in(version));
+    let failed = prefixes.map(|prefix| Phase::Failed.directory(prefix));
+    used_directories(version).chain(failed).chain(point_directories())
+}
 
-/// For a directory that no operation uses: the name that was probably meant.
-pub fn unused_directory_nearest(name: &str) -> Option<String> {
-    for (theirs, ours) in OTHER_VERSIONS {
-        for phase in [Phase::Pre, Phase::Post] {
-            if name == phase.directory(theirs) {
-                return Some(phase.directory(ours));
+/// What is known of a directory that no operation uses.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum UnusedDirectory {
+    /// The name that was probably meant: the same operation's in this version, else the nearest.
+    Nearest(String),
+    /// The other version of the interface has it, and this one has no hooks of that operation.
+    OtherVersion(HooksVersion),
+    /// Nothing.
+    Unlike,
+}
+
+impl UnusedDirectory {
+    /// What is known of a name that is not among [`hook_directories`].
+    pub fn find(version: HooksVersion, name: &str) -> Self {
+        for other in HooksVersion::ALL.into_iter().filter(|other| *other != version) {
+            let phases = [Phase::Pre, Phase::Post, Phase::Failed];
+            for (row, phase) in ROWS.iter().flat_map(|row| phases.map(|phase| (row, phase))) {
+                let theirs = row.prefix_in(other).filter(|_| row.runs_in(other, phase));
+                if theirs.is_none_or(|prefix| phase.directory(prefix) != name) {
+                    continue;
+                }
+                let ours = row.prefix_in(version).filter(|_| row.runs_in(version, phase));
+                return match ours {
+                    Some(prefix) => UnusedDirectory::Nearest(phase.directory(prefix)),
+                    None => UnusedDirectory::OtherVersion(other),
+                };
             }
         }
+        let used: Vec<String> = hook_directories(version).collect();
+        match nearest(name, used.iter().map(String::as_str)) {
+            Some(name) => UnusedDirectory::Nearest(name.to_owned()),
+            None => UnusedDirectory::Unlike,
+        }
     }
-    let used: Vec<String> = used_directories().collect();
-    nearest(name, used.iter().map(String::as_str)).map(str::to_owned)
 }

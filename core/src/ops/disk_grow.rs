@@ -3,7 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Given, HookNodes, ObjectKind, Operation, Plan, Refusal, Row, Submitter, bounds, common, examples, parts,
+    Given, HookNodes, HookRow2, Hooks2, ObjectKind, Operation, Plan, Refusal, Row, Submitter, bounds, common,
+    examples, parts,
 };
 use crate::{
     calls::{Call, NodeCall},
@@ -38,6 +39,7 @@ impl Operation for DiskGrow {
         op_id: "OP_INSTANCE_GROW_DISK",
         object: ObjectKind::Instance,
         hooks: None,
+        hooks2: Some(HookRow2::both("disk-grow", "OP_INSTANCE_GROW_DISK")),
         submitter: Submitter::Operator,
     };
     type Checked = Checked;
@@ -73,6 +75,13 @@ impl Operation for DiskGrow {
 
     fn hook_env(&self, _given: Given<'_>, _checked: &Checked) -> Env {
         Env::new()
+    }
+
+    fn hooks2(&self, given: Given<'_>, checked: &Checked) -> Hooks2 {
+        let index = checked.instance.disks.iter().position(|disk| disk.name == self.disk);
+        let index = index.expect("check proved that it has the disk");
+        let own = Env::new().set("DISK", index.to_string()).set("AMOUNT", self.by_mib.to_string());
+        Hooks2::instance(given, &checked.instance).with(own)
     }
 
     fn plan(&self, _given: Given<'_>, checked: &Checked) -> Plan {

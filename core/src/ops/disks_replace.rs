@@ -5,9 +5,10 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::{
-    Given, HookNodes, HookRow, ObjectKind, Operation, Plan, Refusal, Row, Submitter, common, examples,
+    Given, HookNodes, HookRow, HookRow2, Hooks2, ObjectKind, Operation, Plan, Refusal, Row, Submitter,
+    common, examples,
     mirroring::{self, Copy},
-    parts,
+    networks, parts,
 };
 use crate::{
     calls::{Call, Image},
@@ -17,6 +18,9 @@ use crate::{
     model::{Cluster, CopyState, DiskTemplate, Instance},
     names::{InstanceName, NodeName},
 };
+
+/// What can be done where the copies miss writes.
+const ADVICE: &str = "the primary's own files are the better ones";
 
 /// Replaces an instance's copies.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -107,6 +111,7 @@ fn check_secondary(
         common::node_with_disks(cluster, new)?;
     } else {
         common::node_for_instances(cluster, new)?;
+        networks::node_for(cluster, instance, new)?;
     }
     if *new == instance.primary {
         return Err(Refusal(format!(
@@ -122,6 +127,7 @@ impl Operation for DisksReplace {
         op_id: "OP_INSTANCE_REPLACE_DISKS",
         object: ObjectKind::Instance,
         hooks: Some(HookRow { prefix: "mirror-replace", op_code: "OP_INSTANCE_REPLACE_DISKS" }),
+        hooks2: Some(HookRow2::both("mirrors-replace", "OP_INSTANCE_REPLACE_DISKS")),
         submitter: Submitter::Operator,
     };
     type Checked = Checked;
@@ -133,7 +139,7 @@ impl Operation for DisksReplace {
     fn locks(&self) -> Locks {
         let locks = Locks::part().exclusive("instance", &self.instance);
         match &self.new_secondary {
-            Some(node) => locks.shared("node", node),
+            Some(node) => locks.shared("node", node).shared("instance-networks", ""),
             // A node with copies can't be removed, so the current one needs no lock.
             None => locks,
         }
@@ -169,6 +175,21 @@ impl Operation for DisksReplace {
             .set("NEW_SECONDARY", checked.new_secondary.as_str())
     }
 
+    fn hooks2(&self, given: Given<'_>, checked: &Checked) -> Hooks2 {
+        let Checked { before, old_secondary, new_secondary, .. } = checked;
+        let mode = match (self.on_primary, old_secondary == new_secondary) {
+            (true, _) => "replace_on_primary",
+            (false, true) => "replace_on_secondary",
+            (false, false) => "replace_new_secondary",
+        };
+        let nodes = vec![given.cluster.master.clone(), before.primary.clone(), new_secondary.clone()];
+        let own = Env::new()
+            .set("MODE", mode)
+            .set("OLD_SECONDARY", old_secondary.as_str())
+            .set("NEW_SECONDARY", new_secondary.as_str());
+        Hooks2::instance(given, before).on(HookNodes::both(nodes)).with(own)
+    }
+
     fn plan(&self, given: Given<'_>, checked: &Checked) -> Plan {
         let Checked { before, files, .. } = checked;
         let mut plan = Plan::new();
@@ -177,7 +198,11 @@ impl Operation for DisksReplace {
         }
         plan = match &files.from_copies[..] {
             [] => mirroring::plan_fill(plan, given.cluster, &files.after, &files.new_copies),
-            copies => copies.iter().fold(plan, |plan, copy| plan.harmless(copy.clone())),
+            copies => {
+                let on = mirroring::copies(before, |copy| copy.state == CopyState::Consistent);
+                let plan = mirroring::plan_rely(plan, given.cluster, before, &on, ADVICE);
+                copies.iter().fold(plan, |plan, copy| plan.harmless(copy.clone()))
+            }
         };
         plan = plan.edit(Edit::InstancePut { instance: Box::new(files.after.clone()) });
         // All at once: the mirrors of the old copies end before their files go.

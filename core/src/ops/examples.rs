@@ -6,17 +6,42 @@ use uuid::Uuid;
 
 use super::{FRESH_UUIDS, Fresh, InstanceAdd, PendingNode};
 use crate::{
+    allowed::Allowed,
+    facts::NodeFacts,
+    groups::{AllocPolicy, Group},
     hooks::HookPolicy,
-    hypervisor::{HypervisorKind, HypervisorParams},
+    hypervisor::{HypervisorKind, HypervisorParams, NicMode},
     model::{
         Client, ClientRole, Cluster, CopyState, Disk, DiskName, DiskTemplate, Export, Instance, Mirror, Node,
     },
-    names::{ClientName, ClusterName, InstanceName, NodeName, OsName},
+    names::{ClientName, ClusterName, GroupName, InstanceName, NetworkName, NodeName, OsName},
+    networks::{Connection, LinkMode, MacPrefix, Network, Subnet},
+    tags::{Tag, TagObject, Tagged, Tags},
 };
 
 /// A node's name from a literal.
 pub(crate) fn node_name(text: &str) -> NodeName {
     NodeName::parse(text).expect("examples use good names")
+}
+
+/// A group's name from a literal.
+pub(crate) fn group_name(text: &str) -> GroupName {
+    GroupName::parse(text).expect("examples use good names")
+}
+
+/// A network's name from a literal.
+pub(crate) fn network_name(text: &str) -> NetworkName {
+    NetworkName::parse(text).expect("examples use good names")
+}
+
+/// A range from a literal.
+pub(crate) fn subnet(text: &str) -> Subnet {
+    Subnet::parse(text).expect("examples use good ranges")
+}
+
+/// Tags from literals.
+pub(crate) fn tags(words: &[&str]) -> Tags {
+    words.iter().map(|word| Tag::parse(word).expect("examples use good tags")).collect()
 }
 
 /// An instance's name from a literal.
@@ -41,6 +66,8 @@ fn node(number: u8) -> Node {
         drained: false,
         hooks_only: false,
         master_candidate: false,
+        group: Group::first(uuid(1000)).uuid,
+        tags: Tags::default(),
         fingerprints: vec![format!("{number:064x}")],
     }
 }
@@ -71,6 +98,8 @@ fn instance(
         vcpus: 1,
         ip: None,
         mac: format!("aa:00:00:00:00:{number:02x}"),
+        network: None,
+        tags: Tags::default(),
         os: OsName::parse("none").expect("examples use good names"),
         up,
         created_ms: 1_700_000_000_000,
@@ -125,6 +154,10 @@ pub fn new_cluster() -> Cluster {
         hooks: HookPolicy::default(),
         hypervisor: HypervisorParams::default(),
         fence_command: None,
+        allowed: Allowed::default(),
+        tags: Tags::default(),
+        groups: BTreeMap::from([(Group::first(uuid(1000)).uuid, Group::first(uuid(1000)))]),
+        networks: BTreeMap::new(),
         nodes: BTreeMap::from([(node_name("node1"), node(1))]),
         instances: BTreeMap::new(),
         exports: BTreeMap::new(),
@@ -166,6 +199,74 @@ pub fn cluster() -> Cluster {
     };
     cluster.clients.insert(client.name.clone(), client);
     cluster
+}
+
+/// The example cluster, with bridges, in three groups: `default` with node1 and node2, `rack2` with node3, and `spare`. The
+/// network `lan` is connected to the first two, and web1 and mail1 are in it; `lab` to none. One of each kind has the tag
+/// `old`.
+pub fn networked() -> Cluster {
+    let mut cluster = cluster();
+    cluster.hypervisor.nic = NicMode::Bridge("br0".to_owned());
+    let first = Group::first(cluster.uuid).uuid;
+    let [rack, spare] = [("rack2", 600), ("spare", 601)].map(|(name, number)| Group {
+        uuid: uuid(number),
+        name: group_name(name),
+        alloc_policy: AllocPolicy::Preferred,
+        tags: Tags::default(),
+    });
+    cluster.nodes.get_mut(&node_name("node3")).expect("it is an example").group = rack.uuid;
+    let bridge = |link: &str| Connection { mode: LinkMode::Bridged, link: link.to_owned() };
+    let lan = Network {
+        uuid: uuid(610),
+        name: network_name("lan"),
+        subnet: subnet("198.51.100.0/24"),
+        gateway: Some([198, 51, 100, 254].into()),
+        subnet6: None,
+        gateway6: None,
+        mac_prefix: Some(MacPrefix::parse("aa:00:55").expect("three octets")),
+        reserved: [[198, 51, 100, 2].into()].into(),
+        groups: [(first, bridge("br1")), (rack.uuid, bridge("br2"))].into(),
+        tags: Tags::default(),
+    };
+    let lab = Network {
+        uuid: uuid(611),
+        name: network_name("lab"),
+        subnet: subnet("203.0.113.0/28"),
+        gateway: None,
+        mac_prefix: None,
+        reserved: Default::default(),
+        groups: Default::default(),
+        ..lan.clone()
+    };
+    for (name, last) in [("web1", 1), ("mail1", 7)] {
+        let instance = cluster.instances.get_mut(&instance_name(name)).expect("it is an example");
+        instance.network = Some(lan.uuid);
+        instance.ip = Some(IpAddr::from([198, 51, 100, last]));
+    }
+    cluster.groups.extend([rack, spare].map(|group| (group.uuid, group)));
+    cluster.networks = [lan, lab].map(|network| (network.uuid, network)).into();
+    let objects = [
+        Tagged::Cluster,
+        Tagged::Node(node_name("node2")),
+        Tagged::Instance(instance_name("web1")),
+        Tagged::Group(uuid(600)),
+        Tagged::Network(uuid(610)),
+    ];
+    for object in &objects {
+        cluster.tags_mut(object).expect("it is an example").change(&tags(&["old"]), &Tags::default());
+    }
+    cluster
+}
+
+/// One object of each kind, with the tag `old` in [`networked`].
+pub(crate) fn tag_objects() -> [TagObject; 5] {
+    [
+        TagObject::Cluster,
+        TagObject::Node(node_name("node2")),
+        TagObject::Instance(instance_name("web1")),
+        TagObject::Group(group_name("rack2")),
+        TagObject::Network(network_name("lan")),
+    ]
 }
 
 /// The example cluster with a node changed.
@@ -211,6 +312,20 @@ pub fn second_copy(name: &str) -> Cluster {
     cluster
 }
 
+/// What a node says of its host.
+pub fn node_facts() -> NodeFacts {
+    NodeFacts {
+        cpus: Some(8),
+        memory_mib: Some(32_768),
+        addresses: vec![IpAddr::from([192, 0, 2, 3]), IpAddr::from([198, 51, 100, 3])],
+        os_name: "sles".to_owned(),
+        os_version: "15.5".to_owned(),
+        os_sp: "5".to_owned(),
+        os_string: "SUSE Linux Enterprise Server 15 SP5".to_owned(),
+        ..NodeFacts::default()
+    }
+}
+
 /// Fresh values, as a driver draws them at submit.
 pub fn fresh() -> Fresh {
     Fresh {
@@ -222,6 +337,7 @@ pub fn fresh() -> Fresh {
         new_cluster: None,
         now_ms: 1_800_000_000_000,
         repair: None,
+        node_facts: Some(node_facts()),
     }
 }
 
@@ -246,9 +362,12 @@ pub fn instance_add(template: DiskTemplate, secondary: Option<&str>) -> Instance
         memory_mib: 128,
         vcpus: 1,
         ip: None,
+        network: None,
+        ip_pool: false,
         os: Some(OsName::parse("none").expect("examples use good names")),
         no_start: false,
         no_wait_for_sync: false,
+        tags: Tags::default(),
         source: None,
     }
 }

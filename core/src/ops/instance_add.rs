@@ -6,9 +6,10 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::{
-    Given, HookNodes, HookRow, ImportSource, ObjectKind, Operation, Plan, Refusal, Row, Submitter, addresses,
-    bounds, common, examples,
+    Given, HookNodes, HookRow, HookRow2, Hooks2, ImportSource, ObjectKind, Operation, Plan, Refusal, Row,
+    Submitter, bounds, common, examples,
     mirroring::{self, Starting},
+    networks::{self, Wanted},
     parts,
 };
 use crate::{
@@ -17,7 +18,8 @@ use crate::{
     hooks::Env,
     locks::Locks,
     model::{Cluster, CopyState, Disk, DiskName, DiskTemplate, Export, Instance},
-    names::{InstanceName, NodeName, OsName},
+    names::{InstanceName, NetworkName, NodeName, OsName},
+    tags::Tags,
 };
 
 /// Adds an instance. In an import, what is 0 or absent is taken from the export.
@@ -41,12 +43,21 @@ pub struct InstanceAdd {
     pub vcpus: u32,
     /// Its address, where one is defined.
     pub ip: Option<IpAddr>,
+    /// The network that it is in.
+    #[serde(default)]
+    pub network: Option<NetworkName>,
+    /// Its address is the first of its network that nobody has.
+    #[serde(default)]
+    pub ip_pool: bool,
     /// The OS definition; `none` makes empty disks.
     pub os: Option<OsName>,
     /// Leaves it down.
     pub no_start: bool,
     /// Its copies are brought in sync later, while the guest computes.
     pub no_wait_for_sync: bool,
+    /// Its tags.
+    #[serde(default)]
+    pub tags: Tags,
     /// The export to take the disks from.
     pub source: Option<ImportSource>,
 }
@@ -127,6 +138,38 @@ fn check_nodes(op: &InstanceAdd, cluster: &Cluster) -> Result<(), Refusal> {
     }
 }
 
+/// What of an instance its network decides: that network's uuid, its address, its MAC address.
+type Place = (Option<Uuid>, Option<IpAddr>, String);
+
+/// The network can be had on both nodes, and has the address.
+fn check_network(op: &InstanceAdd, given: Given<'_>) -> Result<Place, Refusal> {
+    if op.ip_pool && op.ip.is_some() {
+        return Err(Refusal("give an address or take one from the pool, not both".to_owned()));
+    }
+    let (cluster, drawn) = (given.cluster, &given.fresh.mac);
+    let network = op.network.as_ref().map(|name| networks::network(cluster, name)).transpose()?;
+    let mac = match network {
+        None => drawn.clone(),
+        Some(network) => {
+            for node in std::iter::once(&op.primary).chain(&op.secondary) {
+                networks::reaches(cluster, network, node)?;
+            }
+            networks::mac(given, network, drawn, &op.name)?
+        }
+    };
+    if cluster.instances.values().any(|other| other.mac == mac) {
+        return Err(Refusal(format!("the drawn address {mac} is taken: submit again")));
+    }
+    let ip = networks::address(given, network, op.wanted(), &op.name)?;
+    Ok((network.map(|network| network.uuid), ip, mac))
+}
+
+impl InstanceAdd {
+    fn wanted(&self) -> Wanted {
+        if self.ip_pool { Wanted::Pool } else { self.ip.map_or(Wanted::None, Wanted::Address) }
+    }
+}
+
 /// The export that an import names, by uuid or by the exported instance's name.
 fn check_export<'a>(source: &ImportSource, cluster: &'a Cluster) -> Result<&'a Export, Refusal> {
     common::node_with_disks(cluster, &source.node)?;
@@ -180,6 +223,7 @@ impl Operation for InstanceAdd {
         op_id: "OP_INSTANCE_ADD",
         object: ObjectKind::Instance,
         hooks: Some(HookRow { prefix: "instance-add", op_code: "OP_INSTANCE_CREATE" }),
+        hooks2: Some(HookRow2::both("instance-add", "OP_INSTANCE_CREATE")),
         submitter: Submitter::Operator,
     };
     type Checked = Checked;
@@ -193,9 +237,7 @@ impl Operation for InstanceAdd {
         if let Some(secondary) = &self.secondary {
             locks = locks.shared("node", secondary);
         }
-        if let Some(ip) = self.ip {
-            locks = locks.exclusive("ip", ip);
-        }
+        locks = networks::lock(locks, self.network.as_ref(), self.wanted());
         match &self.source {
             None => locks,
             // An export that is named by its uuid could be replaced under any instance's name.
@@ -218,12 +260,8 @@ impl Operation for InstanceAdd {
         let export = self.source.as_ref().map(|source| check_export(source, cluster)).transpose()?;
         let (memory_mib, vcpus, os) = check_hardware(self, export)?;
         let sizes = check_disks(self, export)?;
-        if let Some(ip) = self.ip {
-            addresses::instance_address_free(cluster, ip, &self.name)?;
-        }
-        if cluster.instances.values().any(|other| other.mac == given.fresh.mac) {
-            return Err(Refusal(format!("the drawn address {} is taken: submit again", given.fresh.mac)));
-        }
+        let (network, ip, mac) = check_network(self, given)?;
+        let tags = Tags::default().with(&self.tags);
         let mut instance = Instance {
             uuid: parts::fresh_uuid(given, parts::OBJECT),
             name: self.name.clone(),
@@ -232,8 +270,10 @@ impl Operation for InstanceAdd {
             disks: Vec::new(),
             memory_mib,
             vcpus,
-            ip: self.ip,
-            mac: given.fresh.mac.clone(),
+            ip,
+            mac,
+            network,
+            tags: tags.map_err(|why| Refusal(format!("instance {}: {why}", self.name)))?,
             os,
             up: false,
             created_ms: given.fresh.now_ms,
@@ -265,6 +305,22 @@ impl Operation for InstanceAdd {
                 .set("SRC_PATH", export.path.as_str())
                 .optional("SRC_IMAGE", export.disks.first().map(|(disk, _)| disk.image())),
         }
+    }
+
+    fn hooks2(&self, given: Given<'_>, checked: &Checked) -> Hooks2 {
+        let own = match &checked.export {
+            None => Env::new().set("ADD_MODE", "create"),
+            Some(export) => {
+                let images: Vec<String> = export.disks.iter().map(|(disk, _)| disk.image()).collect();
+                Env::new()
+                    .set("ADD_MODE", "import")
+                    .set("SRC_NODE", export.node.as_str())
+                    .set("SRC_PATH", export.path.as_str())
+                    .list("SRC_IMAGE", &images)
+                    .list("SRC_IMAGES", &images)
+            }
+        };
+        Hooks2::instance(given, &checked.instance).with(own)
     }
 
     fn plan(&self, given: Given<'_>, checked: &Checked) -> Plan {
@@ -312,7 +368,8 @@ impl Operation for InstanceAdd {
         };
         let mirror =
             InstanceAdd { swap_size_mib: 64, ..examples::instance_add(DiskTemplate::Mirror, Some("node3")) };
-        let down = InstanceAdd { no_start: true, ..mirror.clone() };
+        let down =
+            InstanceAdd { no_start: true, tags: examples::tags(&["prod", "site:north"]), ..mirror.clone() };
         let import = InstanceAdd {
             disk_size_mib: 0,
             memory_mib: 0,
@@ -330,6 +387,18 @@ impl Operation for InstanceAdd {
             .map(|op| (examples::cluster(), examples::fresh(), op))
             .into();
         all.extend(real);
+        let (lan, mirror) = (
+            Some(examples::network_name("lan")),
+            examples::instance_add(DiskTemplate::Mirror, Some("node3")),
+        );
+        let pool = InstanceAdd {
+            disk_size_mib: 0,
+            network: lan.clone(),
+            ip_pool: true,
+            ..examples::instance_add(DiskTemplate::Diskless, None)
+        };
+        let named = InstanceAdd { network: lan, ip: Some(IpAddr::from([198, 51, 100, 20])), ..mirror };
+        all.extend([pool, named].map(|op| (examples::networked(), examples::fresh(), op)));
         all
     }
 }

@@ -1,23 +1,25 @@
 //! OP_INSTANCE_FAILOVER: an instance goes on from its copies on the secondary node; the nodes change places.
 
-use std::net::IpAddr;
-
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Given, HookNodes, HookRow, ObjectKind, Operation, Plan, Refusal, Row, Submitter, common, examples,
-    mirroring::{self, Starting},
+    Given, HookNodes, HookRow, HookRow2, Hooks2, ObjectKind, Operation, Plan, Refusal, Row, Submitter,
+    common, examples,
+    fencing::{self, OldPrimary},
+    hooks2,
+    mirroring::{self, Copy, Starting},
     parts,
 };
 use crate::{
-    calls::{Call, MasterCall},
     edit::Edit,
     hooks::Env,
-    hypervisor::HypervisorKind,
     locks::Locks,
     model::{Cluster, CopyState, Disk, DiskTemplate, Instance, Mirror},
     names::{InstanceName, NodeName},
 };
+
+/// What can be done where the copies miss writes.
+const ADVICE: &str = "wait until it is in sync again; --ignore-consistency goes on without what it misses";
 
 /// Fails an instance over.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -38,40 +40,6 @@ pub struct Checked {
     /// Second copies of a disk on the new primary, which have no use there.
     spare: Vec<Mirror>,
     old_primary: OldPrimary,
-}
-
-/// How it is made sure that the guest does not run on its old primary.
-#[derive(Debug)]
-enum OldPrimary {
-    /// Its node stops it.
-    Stops,
-    /// The site's command is asked.
-    Fence { address: IpAddr, command: String },
-    /// Somebody says that it does not.
-    Gone,
-}
-
-/// A guest must never run twice: a node that can't be asked must be known to be off.
-fn check_old_primary(
-    op: &InstanceFailover,
-    cluster: &Cluster,
-    before: &Instance,
-) -> Result<OldPrimary, Refusal> {
-    let node = common::node(cluster, &before.primary)?;
-    if !node.offline {
-        return Ok(OldPrimary::Stops);
-    }
-    if op.fenced || cluster.hypervisor.kind == HypervisorKind::Fake {
-        return Ok(OldPrimary::Gone);
-    }
-    match &cluster.fence_command {
-        Some(command) => Ok(OldPrimary::Fence { address: node.primary_ip, command: command.clone() }),
-        None => Err(Refusal(format!(
-            "node {} is marked offline, and its guests may still run: name a fence command (gnt-cluster modify \
-             --fence-command), or make sure that it is off and say --fenced",
-            before.primary
-        ))),
-    }
 }
 
 /// Best first.
@@ -112,11 +80,20 @@ fn check_disk(
     Ok((Disk { uuid: taken.uuid, mirrors: vec![old], ..disk.clone() }, copies.collect()))
 }
 
+/// The copies that the guest goes on from, and that hold everything as far as the configuration says.
+fn relied_on(op: &InstanceFailover, before: &Instance, after: &Instance) -> Vec<Copy> {
+    if op.ignore_consistency {
+        return Vec::new();
+    }
+    mirroring::copies(before, |copy| after.disks.iter().any(|disk| disk.uuid == copy.uuid))
+}
+
 impl Operation for InstanceFailover {
     const ROW: Row = Row {
         op_id: "OP_INSTANCE_FAILOVER",
         object: ObjectKind::Instance,
         hooks: Some(HookRow { prefix: "instance-failover", op_code: "OP_INSTANCE_FAILOVER" }),
+        hooks2: Some(HookRow2::both("instance-failover", "OP_INSTANCE_FAILOVER")),
         submitter: Submitter::Operator,
     };
     type Checked = Checked;
@@ -141,7 +118,7 @@ impl Operation for InstanceFailover {
         let new_primary: NodeName = parts::secondary(&before)
             .ok_or_else(|| Refusal(format!("{} has no secondary node: add a mirror first", self.instance)))?;
         common::node_with_disks(given.cluster, &new_primary)?;
-        let old_primary = check_old_primary(self, given.cluster, &before)?;
+        let old_primary = fencing::check_old_primary(given.cluster, &before, self.fenced)?;
         let generation = before.generation + 1;
         let mut after = Instance { primary: new_primary, disks: Vec::new(), generation, ..before.clone() };
         let mut spare = Vec::new();
@@ -164,21 +141,36 @@ impl Operation for InstanceFailover {
             .flag("IGNORE_CONSISTENCY", self.ignore_consistency)
     }
 
+    fn hooks2(&self, given: Given<'_>, checked: &Checked) -> Hooks2 {
+        let own = Env::new()
+            .boolean("IGNORE_CONSISTENCY", self.ignore_consistency)
+            .set("SHUTDOWN_TIMEOUT", hooks2::seconds(parts::SHUTDOWN_TIMEOUT_MS));
+        hooks2::turned(given, &checked.before, &checked.after.primary).with(own)
+    }
+
     fn plan(&self, given: Given<'_>, checked: &Checked) -> Plan {
         let Checked { before, after, spare, old_primary } = checked;
         let mut plan = Plan::new();
         match old_primary {
             // A primary that does not answer fails the failover, lest the guest runs twice.
             OldPrimary::Stops => {
+                let on = relied_on(self, before, after);
+                let rely = |plan| mirroring::plan_rely(plan, given.cluster, before, &on, ADVICE);
+                if before.up {
+                    // Nothing is stopped in vain.
+                    plan = rely(plan);
+                }
                 plan = parts::plan_stop(plan, given.cluster, before, parts::SHUTDOWN_TIMEOUT_MS);
+                // A mirror may break off while the guest shuts down; then the guest goes on where it was.
+                plan = rely(plan);
             }
             OldPrimary::Fence { address, command } => {
-                let (node, address, command) = (before.primary.clone(), *address, command.clone());
-                plan = plan.harmless(Call::Master(MasterCall::Fence { node, address, command }));
+                plan = fencing::plan_fence(plan, before, *address, command);
             }
             OldPrimary::Gone => {}
         }
-        let mut turned = after.clone();
+        // Nobody can say any more what an offline primary's file holds.
+        let mut turned = mirroring::stopped(given.cluster, before, after);
         if after.up {
             plan = parts::plan_elsewhere(plan, given, after);
             let how = Starting { force: false, undone: true };
@@ -247,6 +239,22 @@ mod tests {
         let cluster = examples::fenced("mail1");
         assert_eq!(steps(&cluster, false), ["fence node2", "start mail1"]);
         assert_eq!(steps(&cluster, true), ["start mail1"]);
+    }
+
+    #[test]
+    fn the_primary_is_asked_what_its_mirrors_do_before_and_after_its_guest_is_stopped() {
+        let steps = |cluster: &Cluster, ignore_consistency: bool| -> Vec<String> {
+            let instance = examples::instance_name("mail1");
+            let op = InstanceFailover { instance, ignore_consistency, fenced: false };
+            let prepared = examples::prepared(&op, cluster, &examples::fresh(), &cluster.master);
+            prepared.plan.steps.iter().take(3).map(|step| step.call.text()).collect()
+        };
+        let ask = "ask what the mirrors do";
+        let mut cluster = examples::in_sync("mail1");
+        assert_eq!(steps(&cluster, false), [ask, "stop mail1", ask]);
+        assert_eq!(steps(&cluster, true)[0], "stop mail1");
+        cluster.instances.get_mut(&examples::instance_name("mail1")).unwrap().up = false;
+        assert_eq!(steps(&cluster, false), ["stop mail1", ask]);
     }
 
     #[test]

@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Given, HookNodes, ObjectKind, Operation, Plan, Refusal, Row, Submitter, common, examples, mirroring,
-    parts,
+    Given, HookNodes, HookRow2, Hooks2, ObjectKind, Operation, Plan, Refusal, Row, Submitter, common,
+    examples, hooks2, mirroring, parts,
 };
 use crate::{
     calls::{Call, MigrationCall, MirrorCall, NodeCall, Sync},
@@ -15,6 +15,9 @@ use crate::{
     model::{Cluster, CopyState, Instance, Mirror},
     names::{InstanceName, NodeName},
 };
+
+/// What can be done where the copies miss writes.
+const ADVICE: &str = "wait until it is in sync again";
 
 /// Migrates an instance.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -61,6 +64,7 @@ impl Operation for InstanceMigrate {
         op_id: "OP_INSTANCE_MIGRATE",
         object: ObjectKind::Instance,
         hooks: None,
+        hooks2: Some(HookRow2::both("instance-migrate", "OP_INSTANCE_MIGRATE")),
         submitter: Submitter::Operator,
     };
     type Checked = Checked;
@@ -85,7 +89,8 @@ impl Operation for InstanceMigrate {
         }
         let target = parts::secondary(&before)
             .ok_or_else(|| Refusal(format!("{} has no secondary node: add a mirror first", self.instance)))?;
-        common::node_for_instances(cluster, &target)?;
+        // It has a place there: what its group's policy says of new instances is not about it.
+        common::node_not_drained(cluster, &target)?;
         let after = turned(&before, &target)?;
         Ok(Checked { before, after })
     }
@@ -96,6 +101,11 @@ impl Operation for InstanceMigrate {
 
     fn hook_env(&self, _given: Given<'_>, _checked: &Checked) -> Env {
         Env::new()
+    }
+
+    fn hooks2(&self, given: Given<'_>, checked: &Checked) -> Hooks2 {
+        let own = Env::new().boolean("MIGRATE_LIVE", true).boolean("MIGRATE_CLEANUP", false);
+        hooks2::turned(given, &checked.before, &checked.after.primary).with(own)
     }
 
     fn plan(&self, given: Given<'_>, checked: &Checked) -> Plan {
@@ -115,10 +125,10 @@ impl Operation for InstanceMigrate {
             address: mirroring::data_address(given.cluster, target),
             port: None,
         };
-        let mut plan = Plan::new()
+        let old = mirroring::copies(before, |_| true);
+        let mut plan = mirroring::plan_rely(Plan::new(), given.cluster, before, &old, ADVICE)
             .step(on(target, receive), parts::guest_stop(after, 0))
             .step(on(source, send), on(source, MigrationCall::Cancel { instance, name: name.clone() }));
-        let old = mirroring::copies(before, |_| true);
         if !old.is_empty() {
             // The mirrors have ended; the files are the new guest's now.
             let copies = old.iter().map(|copy| copy.mirror.uuid).collect();
@@ -174,6 +184,17 @@ mod tests {
         let mail = stale.instances.get_mut(&examples::instance_name("mail1")).unwrap();
         mail.disks[1].mirrors[0].state = CopyState::Stale;
         check(&stale, "mail1", "the copy of sdb on node3 is stale: it must be in sync");
+    }
+
+    #[test]
+    fn an_unallocable_group_keeps_what_it_has_and_a_drained_node_gets_nothing() {
+        let (mut cluster, fresh, op) = InstanceMigrate::examples().remove(0);
+        for group in cluster.groups.values_mut() {
+            group.alloc_policy = crate::groups::AllocPolicy::Unallocable;
+        }
+        examples::prepared(&op, &cluster, &fresh, &cluster.master);
+        cluster.nodes.get_mut(&examples::node_name("node3")).unwrap().drained = true;
+        examples::refused(&op, &cluster, &fresh, &cluster.master, "node node3 is drained");
     }
 
     #[test]

@@ -3,7 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Given, HookNodes, ObjectKind, Operation, Plan, Refusal, Row, Submitter, examples,
+    Given, HookNodes, HookRow2, Hooks2, ObjectKind, Operation, Plan, Refusal, Row, Submitter, examples,
+    hooks2,
     mirroring::{self, Starting},
     parts,
 };
@@ -59,6 +60,7 @@ impl Operation for InstanceReboot {
         op_id: "OP_INSTANCE_REBOOT",
         object: ObjectKind::Instance,
         hooks: None,
+        hooks2: Some(HookRow2::both("instance-reboot", "OP_INSTANCE_REBOOT")),
         submitter: Submitter::Operator,
     };
     type Checked = Instance;
@@ -85,6 +87,14 @@ impl Operation for InstanceReboot {
 
     fn hook_env(&self, _given: Given<'_>, _instance: &Instance) -> Env {
         Env::new()
+    }
+
+    fn hooks2(&self, given: Given<'_>, instance: &Instance) -> Hooks2 {
+        let own = Env::new()
+            .boolean("IGNORE_SECONDARIES", false)
+            .set("REBOOT_TYPE", self.kind.as_str())
+            .set("SHUTDOWN_TIMEOUT", hooks2::seconds(parts::SHUTDOWN_TIMEOUT_MS));
+        Hooks2::instance(given, instance).with(own)
     }
 
     fn plan(&self, given: Given<'_>, instance: &Instance) -> Plan {

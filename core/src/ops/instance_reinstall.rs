@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Given, HookNodes, ObjectKind, Operation, Plan, Refusal, Row, Submitter, common, examples, mirroring,
-    parts,
+    Given, HookNodes, HookRow2, Hooks2, ObjectKind, Operation, Plan, Refusal, Row, Submitter, common,
+    examples, hooks2, mirroring, parts,
 };
 use crate::{
     calls::{Call, NodeCall},
@@ -29,6 +29,7 @@ impl Operation for InstanceReinstall {
         op_id: "OP_INSTANCE_REINSTALL",
         object: ObjectKind::Instance,
         hooks: None,
+        hooks2: Some(HookRow2::both("instance-reinstall", "OP_INSTANCE_REINSTALL")),
         submitter: Submitter::Operator,
     };
     /// The instance afterwards.
@@ -61,6 +62,10 @@ impl Operation for InstanceReinstall {
 
     fn hook_env(&self, _given: Given<'_>, _instance: &Instance) -> Env {
         Env::new()
+    }
+
+    fn hooks2(&self, given: Given<'_>, _instance: &Instance) -> Hooks2 {
+        Hooks2::instance(given, hooks2::instance_before(given, &self.instance))
     }
 
     fn plan(&self, given: Given<'_>, instance: &Instance) -> Plan {

@@ -3,7 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Given, HookNodes, HookRow, ObjectKind, Operation, Plan, Refusal, Row, Submitter, common, examples, parts,
+    Given, HookNodes, HookRow, HookRow2, Hooks2, ObjectKind, Operation, Plan, Refusal, Row, Submitter,
+    common, examples, hooks2, parts,
 };
 use crate::{
     edit::Edit,
@@ -25,6 +26,7 @@ impl Operation for InstanceRemove {
         op_id: "OP_INSTANCE_REMOVE",
         object: ObjectKind::Instance,
         hooks: Some(HookRow { prefix: "instance-remove", op_code: "OP_INSTANCE_REMOVE" }),
+        hooks2: Some(HookRow2::both("instance-remove", "OP_INSTANCE_REMOVE")),
         submitter: Submitter::Operator,
     };
     type Checked = Instance;
@@ -47,6 +49,13 @@ impl Operation for InstanceRemove {
 
     fn hook_env(&self, _given: Given<'_>, instance: &Instance) -> Env {
         common::instance_env(instance)
+    }
+
+    fn hooks2(&self, given: Given<'_>, instance: &Instance) -> Hooks2 {
+        let post = common::master_primary_secondaries(given.cluster, instance);
+        let nodes = HookNodes { pre: vec![given.cluster.master.clone()], post };
+        let timeout = hooks2::seconds(parts::SHUTDOWN_TIMEOUT_MS);
+        Hooks2::instance(given, instance).on(nodes).with(Env::new().set("SHUTDOWN_TIMEOUT", timeout))
     }
 
     fn plan(&self, given: Given<'_>, instance: &Instance) -> Plan {

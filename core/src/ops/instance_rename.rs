@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Given, HookNodes, ObjectKind, Operation, Plan, Refusal, Row, Submitter, common, examples, mirroring,
-    parts,
+    Given, HookNodes, HookRow2, Hooks2, ObjectKind, Operation, Plan, Refusal, Row, Submitter, common,
+    examples, hooks2, mirroring, parts,
 };
 use crate::{
     calls::{Call, NodeCall},
@@ -29,6 +29,7 @@ impl Operation for InstanceRename {
         op_id: "OP_INSTANCE_RENAME",
         object: ObjectKind::Instance,
         hooks: None,
+        hooks2: Some(HookRow2::both("instance-rename", "OP_INSTANCE_RENAME")),
         submitter: Submitter::Operator,
     };
     /// The instance afterwards.
@@ -57,6 +58,11 @@ impl Operation for InstanceRename {
 
     fn hook_env(&self, _given: Given<'_>, _after: &Instance) -> Env {
         Env::new()
+    }
+
+    fn hooks2(&self, given: Given<'_>, _after: &Instance) -> Hooks2 {
+        let new_name = Env::new().set("INSTANCE_NEW_NAME", self.new_name.as_str());
+        Hooks2::instance(given, hooks2::instance_before(given, &self.instance)).with(new_name)
     }
 
     fn plan(&self, given: Given<'_>, after: &Instance) -> Plan {

@@ -3,7 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Given, HookNodes, HookRow, ObjectKind, Operation, Plan, Refusal, Row, Submitter, common, examples,
+    Given, HookNodes, HookRow, HookRow2, Hooks2, ObjectKind, Operation, Plan, Refusal, Row, Submitter,
+    common, examples,
     mirroring::{self, Starting},
     parts,
 };
@@ -29,6 +30,7 @@ impl Operation for InstanceStart {
         op_id: "OP_INSTANCE_START",
         object: ObjectKind::Instance,
         hooks: Some(HookRow { prefix: "instance-start", op_code: "OP_INSTANCE_STARTUP" }),
+        hooks2: Some(HookRow2::both("instance-start", "OP_INSTANCE_STARTUP")),
         submitter: Submitter::Operator,
     };
     type Checked = Instance;
@@ -51,6 +53,10 @@ impl Operation for InstanceStart {
 
     fn hook_env(&self, _given: Given<'_>, instance: &Instance) -> Env {
         common::instance_env(instance).flag("FORCE", self.force)
+    }
+
+    fn hooks2(&self, given: Given<'_>, instance: &Instance) -> Hooks2 {
+        Hooks2::instance(given, instance).with(Env::new().boolean("FORCE", self.force))
     }
 
     fn plan(&self, given: Given<'_>, instance: &Instance) -> Plan {

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Given, HookNodes, ObjectKind, Operation, Plan, Refusal, Row, Submitter, examples};
+use super::{Given, HookNodes, Hooks2, ObjectKind, Operation, Plan, Refusal, Row, Submitter, examples};
 use crate::{
     calls::{Call, MasterCall, MigrationCall, MirrorCall, NodeCall},
     hooks::Env,
@@ -80,6 +80,7 @@ fn node_call_is_wanted(cluster: &Cluster, node: &NodeName, call: &NodeCall) -> b
         | NodeCall::ExportCheck { .. }
         | NodeCall::DisksSnapshot { .. }
         | NodeCall::DiskCreate { .. }
+        | NodeCall::DiskAbsent { .. }
         | NodeCall::OsCreate { .. }
         | NodeCall::GuestReboot { .. }
         | NodeCall::ExportStage { .. }
@@ -92,6 +93,7 @@ impl Operation for JobRepair {
         op_id: "OP_JOB_REPAIR",
         object: ObjectKind::Cluster,
         hooks: None,
+        hooks2: None,
         submitter: Submitter::Operator,
     };
     /// What is to be done, and what need not be done any more.
@@ -119,6 +121,10 @@ impl Operation for JobRepair {
 
     fn hook_env(&self, _given: Given<'_>, _checked: &Self::Checked) -> Env {
         Env::new()
+    }
+
+    fn hooks2(&self, _given: Given<'_>, _checked: &Self::Checked) -> Hooks2 {
+        Hooks2::none()
     }
 
     fn plan(&self, _given: Given<'_>, (wanted, settled): &Self::Checked) -> Plan {

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Given, HookNodes, HookRow, ObjectKind, Operation, Plan, Refusal, Row, Submitter, common, examples,
+    Given, HookNodes, HookRow, Hooks2, ObjectKind, Operation, Plan, Refusal, Row, Submitter, common, examples,
 };
 use crate::{edit::Edit, hooks::Env, locks::Locks, model::Cluster, names::NodeName};
 
@@ -19,6 +19,7 @@ impl Operation for MasterFailover {
         op_id: "OP_MASTER_FAILOVER",
         object: ObjectKind::Cluster,
         hooks: Some(HookRow { prefix: "master-failover", op_code: "OP_CLUSTER_MASTERFAILOVER" }),
+        hooks2: None,
         submitter: Submitter::Local,
     };
     /// The old master.
@@ -55,6 +56,10 @@ impl Operation for MasterFailover {
 
     fn hook_env(&self, _given: Given<'_>, old: &NodeName) -> Env {
         Env::new().set("OLD_MASTER", old.as_str()).set("NEW_MASTER", self.new_master.as_str())
+    }
+
+    fn hooks2(&self, _given: Given<'_>, _old: &NodeName) -> Hooks2 {
+        Hooks2::none()
     }
 
     fn plan(&self, _given: Given<'_>, _old: &NodeName) -> Plan {

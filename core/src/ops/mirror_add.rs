@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::{
-    Given, HookNodes, HookRow, ObjectKind, Operation, Plan, Refusal, Row, Submitter, common, examples,
-    mirroring, parts,
+    Given, HookNodes, HookRow, HookRow2, Hooks2, ObjectKind, Operation, Plan, Refusal, Row, Submitter,
+    common, examples, mirroring, networks, parts,
 };
 use crate::{
     edit::Edit,
@@ -43,6 +43,7 @@ fn check_node(op: &MirrorAdd, cluster: &Cluster, instance: &Instance) -> Result<
             op.node, op.instance
         )));
     }
+    networks::node_for(cluster, instance, &op.node)?;
     match parts::secondary(instance) {
         Some(other) if other != op.node => Err(Refusal(format!(
             "{} has the secondary {other} already: an instance has one at most",
@@ -57,6 +58,7 @@ impl Operation for MirrorAdd {
         op_id: "OP_INSTANCE_ADD_MDDRBD",
         object: ObjectKind::Instance,
         hooks: Some(HookRow { prefix: "mirror-add", op_code: "OP_INSTANCE_ADD_MDDRBD" }),
+        hooks2: Some(HookRow2::both("mirror-add", "OP_INSTANCE_ADD_MDDRBD")),
         submitter: Submitter::Operator,
     };
     type Checked = Checked;
@@ -66,7 +68,8 @@ impl Operation for MirrorAdd {
     }
 
     fn locks(&self) -> Locks {
-        Locks::part().exclusive("instance", &self.instance).shared("node", &self.node)
+        let locks = Locks::part().exclusive("instance", &self.instance).shared("node", &self.node);
+        locks.shared("instance-networks", "")
     }
 
     fn check(&self, given: Given<'_>) -> Result<Checked, Refusal> {
@@ -98,6 +101,11 @@ impl Operation for MirrorAdd {
         common::instance_env(&checked.before)
             .set("NEW_SECONDARY", self.node.as_str())
             .set("DISK_NAME", self.disk.as_str())
+    }
+
+    fn hooks2(&self, given: Given<'_>, checked: &Checked) -> Hooks2 {
+        let own = Env::new().set("NEW_SECONDARY", self.node.as_str()).set("DISK_NAME", self.disk.as_str());
+        Hooks2::instance(given, &checked.before).on(self.hook_nodes(given, checked)).with(own)
     }
 
     fn plan(&self, given: Given<'_>, checked: &Checked) -> Plan {

@@ -5,8 +5,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Given, HookNodes, HookRow, ObjectKind, Operation, Plan, Refusal, Row, Submitter, common, examples,
-    mirroring, parts,
+    Given, HookNodes, HookRow, HookRow2, Hooks2, ObjectKind, Operation, Plan, Refusal, Row, Submitter,
+    common, examples, mirroring, parts,
 };
 use crate::{
     edit::Edit,
@@ -40,6 +40,7 @@ impl Operation for MirrorRemove {
         op_id: "OP_INSTANCE_REMOVE_MDDRBD",
         object: ObjectKind::Instance,
         hooks: Some(HookRow { prefix: "mirror-remove", op_code: "OP_INSTANCE_REMOVE_MDDRBD" }),
+        hooks2: Some(HookRow2::both("mirror-remove", "OP_INSTANCE_REMOVE_MDDRBD")),
         submitter: Submitter::Operator,
     };
     type Checked = Checked;
@@ -84,6 +85,14 @@ impl Operation for MirrorRemove {
             .set("OLD_SECONDARY", checked.removed.node.as_str())
             .set("DISK_NAME", self.disk.as_str())
             .set("DISK_ID", self.disk_id.to_string())
+    }
+
+    fn hooks2(&self, given: Given<'_>, checked: &Checked) -> Hooks2 {
+        let own = Env::new()
+            .set("OLD_SECONDARY", checked.removed.node.as_str())
+            .set("DISK_NAME", self.disk.as_str())
+            .set("DISK_ID", self.disk_id.to_string());
+        Hooks2::instance(given, &checked.before).with(own)
     }
 
     fn plan(&self, given: Given<'_>, checked: &Checked) -> Plan {

@@ -9,7 +9,7 @@ use std::net::IpAddr;
 
 use uuid::Uuid;
 
-use super::{Plan, common, parts};
+use super::{Plan, Relied, common, parts};
 use crate::{
     calls::{Call, Image, MirrorCall, MirrorLink, NodeCall, Sync},
     edit::Edit,
@@ -130,8 +130,31 @@ pub(super) fn clean(instance: &Instance, copies: &[Copy]) -> Call {
 
 /// Tells the primary of a guest that is down that these copies are the same as its files.
 pub(super) fn trust(instance: &Instance, copies: &[Copy]) -> Call {
-    let call = MirrorCall::Trust { instance: instance.uuid, copies: uuids(copies) };
+    let disks = copies.iter().map(|copy| copy.disk).collect();
+    let call = MirrorCall::Trust { instance: instance.uuid, copies: uuids(copies), disks };
     Call::Node(instance.primary.clone(), NodeCall::Mirror(call))
+}
+
+/// Asks the primary before the job goes on from these copies. Those that can't be relied on, as when a mirror broke off a
+/// moment before, fail it, and the configuration says so.
+pub(super) fn plan_rely(
+    plan: Plan,
+    cluster: &Cluster,
+    instance: &Instance,
+    on: &[Copy],
+    advice: &str,
+) -> Plan {
+    if on.is_empty() || !follows(cluster, instance) {
+        return plan;
+    }
+    let words = |copy: &Copy| format!("the copy of {} on {}", copy.name.as_str(), copy.mirror.node);
+    let relied = Relied {
+        instance: instance.name.clone(),
+        copies: on.iter().map(|copy| (copy.mirror.uuid, words(copy))).collect(),
+        known: instance.up,
+        advice: advice.to_owned(),
+    };
+    plan.relies(check(instance, on), relied)
 }
 
 /// How a guest is started.
@@ -190,6 +213,11 @@ pub(super) fn started(cluster: &Cluster, before: Option<&Instance>, after: &Inst
     if follows(cluster, after) { left_behind(cluster, before, &started) } else { started }
 }
 
+/// The instance in its new places while its guest is down.
+pub(super) fn stopped(cluster: &Cluster, before: &Instance, after: &Instance) -> Instance {
+    if follows(cluster, after) { left_behind(cluster, Some(before), after) } else { after.clone() }
+}
+
 /// The instance once its disks were written to: copies that nobody can make follow are stale.
 pub(super) fn left_behind(cluster: &Cluster, before: Option<&Instance>, after: &Instance) -> Instance {
     let mut left = after.clone();
@@ -209,13 +237,17 @@ pub(super) fn release(copies: &[Copy]) -> Option<Call> {
     Some(Call::Node(node.clone(), NodeCall::Mirror(MirrorCall::Release { copies: uuids(copies) })))
 }
 
-/// After a stop: copies that are not the same as their disks, as when a mirror broke off a moment before, are stale.
-pub(super) fn plan_stopped(plan: Plan, cluster: &Cluster, instance: &Instance) -> Plan {
-    let consistent = copies(instance, |mirror| mirror.state == CopyState::Consistent);
-    if !instance.up || !follows(cluster, instance) || consistent.is_empty() {
+/// After a stop: the copies are what their mirrors were at the guest's end; a mirror may have broken off, or have come in
+/// sync, a moment before. `stopped` is what the configuration says of the instance otherwise.
+pub(super) fn plan_stopped(plan: Plan, cluster: &Cluster, instance: &Instance, stopped: Instance) -> Plan {
+    let all = copies(instance, |_| true);
+    let plan = plan.edit(Edit::InstancePut { instance: Box::new(stopped) });
+    if !instance.up || !follows(cluster, instance) || all.is_empty() {
         return plan;
     }
-    plan.optional(clean(instance, &consistent), set_all(instance, &consistent, CopyState::Stale))
+    let consistent = copies(instance, |mirror| mirror.state == CopyState::Consistent);
+    plan.optional(check(instance, &all), set_all(instance, &consistent, CopyState::Stale))
+        .edit(Edit::CopiesSettle { instance: instance.name.clone(), mirrors: Default::default() })
 }
 
 /// Ends serving the copies of a guest that was stopped; where that fails the copy's next use ends it.

@@ -4,8 +4,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Given, HookNodes, ObjectKind, Operation, Plan, Refusal, Row, Submitter, common, examples, mirroring,
-    parts,
+    Given, HookNodes, Hooks2, ObjectKind, Operation, Plan, Refusal, Row, Submitter, common, examples,
+    mirroring, parts,
 };
 use crate::{
     edit::Edit,
@@ -27,6 +27,7 @@ impl Operation for MirrorsSettle {
         op_id: "OP_INSTANCE_MIRRORS_SETTLE",
         object: ObjectKind::Instance,
         hooks: None,
+        hooks2: None,
         submitter: Submitter::Admin,
     };
     type Checked = Instance;
@@ -49,6 +50,10 @@ impl Operation for MirrorsSettle {
 
     fn hook_env(&self, _given: Given<'_>, _instance: &Instance) -> Env {
         Env::new()
+    }
+
+    fn hooks2(&self, _given: Given<'_>, _instance: &Instance) -> Hooks2 {
+        Hooks2::none()
     }
 
     fn plan(&self, given: Given<'_>, instance: &Instance) -> Plan {

@@ -4,8 +4,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Given, HookNodes, ObjectKind, Operation, Plan, Refusal, Row, Submitter, common, examples, mirroring,
-    parts,
+    Given, HookNodes, Hooks2, ObjectKind, Operation, Plan, Refusal, Row, Submitter, common, examples,
+    mirroring, parts,
 };
 use crate::{
     calls::Sync,
@@ -27,6 +27,7 @@ impl Operation for MirrorsSync {
         op_id: "OP_INSTANCE_MIRRORS_SYNC",
         object: ObjectKind::Instance,
         hooks: None,
+        hooks2: None,
         submitter: Submitter::Operator,
     };
     type Checked = Instance;
@@ -59,6 +60,10 @@ impl Operation for MirrorsSync {
 
     fn hook_env(&self, _given: Given<'_>, _instance: &Instance) -> Env {
         Env::new()
+    }
+
+    fn hooks2(&self, _given: Given<'_>, _instance: &Instance) -> Hooks2 {
+        Hooks2::none()
     }
 
     fn plan(&self, given: Given<'_>, instance: &Instance) -> Plan {

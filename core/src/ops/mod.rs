@@ -11,7 +11,8 @@ use uuid::Uuid;
 
 use crate::{
     calls::Call,
-    hooks::{Env, EnvError},
+    facts::NodeFacts,
+    hooks::{Env, EnvError, HooksVersion, Phase},
     locks::Locks,
     model::Cluster,
     names::NodeName,
@@ -26,14 +27,27 @@ mod client_certificate_sign;
 mod cluster_destroy;
 mod cluster_init;
 mod cluster_modify;
+mod cluster_rename;
+mod cluster_verify;
 mod common;
 mod disk_grow;
+mod disks_recreate;
 mod disks_replace;
 pub mod examples;
+mod fencing;
+mod group_add;
+mod group_assign_nodes;
+mod group_modify;
+mod group_remove;
+mod group_rename;
+mod groups;
+mod hook_limits;
+mod hooks2;
 mod instance_add;
 mod instance_failover;
 mod instance_migrate;
 mod instance_modify;
+mod instance_move;
 mod instance_reboot;
 mod instance_reinstall;
 mod instance_remove;
@@ -47,15 +61,36 @@ mod mirror_remove;
 mod mirroring;
 mod mirrors_settle;
 mod mirrors_sync;
+mod network_add;
+mod network_connect;
+mod network_disconnect;
+mod network_modify;
+mod network_remove;
+mod networks;
 mod node_add;
+mod node_evacuate;
+mod node_migrate;
 mod node_modify;
 mod node_remove;
 mod parts;
 mod plan;
+mod points;
+mod relied;
+mod relocate;
 #[cfg(test)]
 mod rows;
+#[cfg(test)]
+mod rows2;
+mod tags_del;
+mod tags_set;
 
-pub use plan::{HookNodes, Plan, Prepared, Step, StepKind};
+pub use hooks2::{HookObject, HookPhases, HookRow2, Hooks2};
+pub use plan::{FollowUp, HookNodes, Plan, Prepared, Step, StepKind};
+pub use points::{
+    AFTER_VARIABLES, EVENT_POINTS, EventPoint, GLOBAL_PREFIX, SYNC_PREFIX, SYNC_VARIABLES, event_env,
+    job_env, point_directories,
+};
+pub use relied::Relied;
 
 /// The kind of thing that an operation is about (`GANETI_OBJECT_TYPE`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,6 +101,10 @@ pub enum ObjectKind {
     Node,
     /// The cluster.
     Cluster,
+    /// A group of nodes.
+    Group,
+    /// A network.
+    Network,
 }
 
 impl ObjectKind {
@@ -75,6 +114,8 @@ impl ObjectKind {
             ObjectKind::Instance => "INSTANCE",
             ObjectKind::Node => "NODE",
             ObjectKind::Cluster => "CLUSTER",
+            ObjectKind::Group => "GROUP",
+            ObjectKind::Network => "NETWORK",
         }
     }
 }
@@ -108,8 +149,37 @@ pub struct Row {
     pub object: ObjectKind,
     /// `None` for operations without hooks in version 1.
     pub hooks: Option<HookRow>,
+    /// `None` for operations without hooks in version 2.
+    pub hooks2: Option<HookRow2>,
     /// Who may ask for it.
     pub submitter: Submitter,
+}
+
+impl Row {
+    /// The directory prefix in a version; `None` for an operation without hooks there.
+    pub fn prefix_in(&self, version: HooksVersion) -> Option<&'static str> {
+        match version {
+            HooksVersion::V1 => self.hooks.map(|hooks| hooks.prefix),
+            HooksVersion::V2 => self.hooks2.map(|hooks| hooks.prefix),
+        }
+    }
+
+    /// `GANETI_OP_CODE` in a version: the operation's own identifier where it has no hooks there.
+    pub fn code_in(&self, version: HooksVersion) -> &'static str {
+        let code = match version {
+            HooksVersion::V1 => self.hooks.map(|hooks| hooks.op_code),
+            HooksVersion::V2 => self.hooks2.map(|hooks| hooks.op_code),
+        };
+        code.unwrap_or(self.op_id)
+    }
+
+    /// Whether it runs hooks in a phase, in a version.
+    pub fn runs_in(&self, version: HooksVersion, phase: Phase) -> bool {
+        match version {
+            HooksVersion::V1 => self.hooks.is_some(),
+            HooksVersion::V2 => self.hooks2.is_some_and(|hooks| hooks.runs_in(phase)),
+        }
+    }
 }
 
 /// Why an operation is not begun.
@@ -151,6 +221,9 @@ pub struct Fresh {
     /// What OP_JOB_REPAIR is about.
     #[serde(default)]
     pub repair: Option<Repair>,
+    /// What the node that the operation is about says of its host, where that is known.
+    #[serde(default)]
+    pub node_facts: Option<NodeFacts>,
 }
 
 /// How many uuids [`Fresh`] holds.
@@ -188,6 +261,8 @@ pub trait Operation: Sized {
     fn hook_nodes(&self, given: Given<'_>, checked: &Self::Checked) -> HookNodes;
     /// The operation's own variables.
     fn hook_env(&self, given: Given<'_>, checked: &Self::Checked) -> Env;
+    /// Node sets and variables in interface version 2; [`Hooks2::none`] where the row has no hooks there.
+    fn hooks2(&self, given: Given<'_>, checked: &Self::Checked) -> Hooks2;
     /// Steps with undo, then edits, then cleanups.
     fn plan(&self, given: Given<'_>, checked: &Self::Checked) -> Plan;
     /// The laws run on these; at least one, more where plans differ in shape.
@@ -222,6 +297,12 @@ macro_rules! operations {
                     return Submitter::Admin;
                 }
                 self.row().submitter
+            }
+
+            /// Whether global scripts are asked before it. Where it only records what is so already, a denial would
+            /// leave the configuration wrong and prevent nothing.
+            pub fn asks_global_scripts(&self) -> bool {
+                !matches!(self, Op::MirrorsSettle(_))
             }
 
             /// The names that it locks.
@@ -279,10 +360,31 @@ operations! {
     instance_migrate::InstanceMigrate,
     mirrors_settle::MirrorsSettle,
     mirrors_sync::MirrorsSync,
+    group_add::GroupAdd,
+    group_modify::GroupModify,
+    group_remove::GroupRemove,
+    group_rename::GroupRename,
+    group_assign_nodes::GroupAssignNodes,
+    network_add::NetworkAdd,
+    network_remove::NetworkRemove,
+    network_modify::NetworkModify,
+    network_connect::NetworkConnect,
+    network_disconnect::NetworkDisconnect,
+    tags_set::TagsSet,
+    tags_del::TagsDel,
+    node_migrate::NodeMigrate,
+    node_evacuate::NodeEvacuate,
+    instance_move::InstanceMove,
+    disks_recreate::DisksRecreate,
+    cluster_rename::ClusterRename,
+    cluster_verify::ClusterVerify,
 }
 
 pub use cluster_modify::OnErrorChange;
-pub use common::{ImportSource, JobFacts, unused_directory_nearest, used_directories};
-pub use instance_modify::IpChange;
+pub use common::{ImportSource, JobFacts, UnusedDirectory, hook_directories, used_directories};
+pub use hook_limits::{DirectoryChange, HookLimitsChange};
+pub use instance_modify::{IpChange, NetworkChange};
 pub use instance_reboot::RebootKind;
 pub use job_repair::Repair;
+pub use network_modify::Change;
+pub use node_evacuate::Evacuated;

@@ -5,8 +5,8 @@ use std::net::{IpAddr, SocketAddr};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Given, HookNodes, HookRow, ObjectKind, Operation, Plan, Refusal, Row, Submitter, addresses, examples,
-    parts,
+    Given, HookNodes, HookRow, HookRow2, Hooks2, ObjectKind, Operation, Plan, Refusal, Row, Submitter,
+    addresses, examples, groups, parts,
 };
 use crate::{
     calls::{Call, MasterCall},
@@ -14,7 +14,7 @@ use crate::{
     hooks::Env,
     locks::Locks,
     model::{Cluster, Node},
-    names::NodeName,
+    names::{GroupName, NodeName},
 };
 
 /// Signs a pending host's certificate and adds it.
@@ -28,6 +28,9 @@ pub struct NodeAdd {
     pub secondary_ip: Option<IpAddr>,
     /// Takes the place of a known node.
     pub readd: bool,
+    /// The group that it is in; default: the only one.
+    #[serde(default)]
+    pub group: Option<GroupName>,
 }
 
 impl NodeAdd {
@@ -49,6 +52,27 @@ impl NodeAdd {
             (None, false) => Ok(parts::fresh_uuid(given, parts::OBJECT)),
         }
     }
+
+    /// The group: a known node's own, else the one that is named, else the only one.
+    fn check_group(&self, cluster: &Cluster) -> Result<uuid::Uuid, Refusal> {
+        let (name, known) = (&self.name, cluster.nodes.get(&self.name));
+        match (known, &self.group) {
+            (Some(_), Some(group)) => Err(Refusal(format!(
+                "node {name} keeps its group when it is added again: gnt-group assign-nodes {group} {name} moves it"
+            ))),
+            (Some(node), None) => Ok(node.group),
+            (None, Some(group)) => Ok(groups::group(cluster, group)?.uuid),
+            (None, None) => match &cluster.groups.values().collect::<Vec<_>>()[..] {
+                [only] => Ok(only.uuid),
+                several => {
+                    let mut names: Vec<&str> = several.iter().map(|group| group.name.as_str()).collect();
+                    names.sort_unstable();
+                    let words = "there are several groups: name the node's one (--node-group)";
+                    Err(Refusal(format!("{words}, of {}", names.join(", "))))
+                }
+            },
+        }
+    }
 }
 
 impl Operation for NodeAdd {
@@ -56,6 +80,7 @@ impl Operation for NodeAdd {
         op_id: "OP_ADD_NODE",
         object: ObjectKind::Node,
         hooks: Some(HookRow { prefix: "node-add", op_code: "OP_NODE_ADD" }),
+        hooks2: Some(HookRow2::both("node-add", "OP_NODE_ADD")),
         submitter: Submitter::Operator,
     };
     /// The node as it will be; its certificate is not signed yet.
@@ -67,7 +92,15 @@ impl Operation for NodeAdd {
 
     fn locks(&self) -> Locks {
         // Addresses that the host advertised are not known yet: whoever gives addresses to nodes does so alone.
-        Locks::part().exclusive("node", &self.name).exclusive("node-addresses", "").shared("certificates", "")
+        let locks = Locks::part()
+            .exclusive("node", &self.name)
+            .exclusive("node-addresses", "")
+            .shared("certificates", "");
+        let locks = locks.shared("groups", "");
+        match &self.group {
+            Some(group) => locks.shared("group", group),
+            None => locks,
+        }
     }
 
     fn check(&self, given: Given<'_>) -> Result<Node, Refusal> {
@@ -80,6 +113,7 @@ impl Operation for NodeAdd {
         for ip in [primary_ip, secondary_ip] {
             addresses::node_address_free(given.cluster, ip, &self.name)?;
         }
+        let known = given.cluster.nodes.get(&self.name);
         Ok(Node {
             uuid,
             name: self.name.clone(),
@@ -89,7 +123,9 @@ impl Operation for NodeAdd {
             offline: false,
             drained: false,
             hooks_only: pending.hooks_only,
-            master_candidate: given.cluster.nodes.get(&self.name).is_some_and(|node| node.master_candidate),
+            master_candidate: known.is_some_and(|node| node.master_candidate),
+            group: self.check_group(given.cluster)?,
+            tags: known.map(|node| node.tags.clone()).unwrap_or_default(),
             fingerprints: Vec::new(),
         })
     }
@@ -108,6 +144,10 @@ impl Operation for NodeAdd {
             .set("NODE_NAME", node.name.as_str())
             .set("NODE_PIP", node.primary_ip.to_string())
             .set("NODE_SIP", node.secondary_ip.to_string())
+    }
+
+    fn hooks2(&self, given: Given<'_>, node: &Node) -> Hooks2 {
+        Hooks2::node(given, node).on(self.hook_nodes(given, node))
     }
 
     fn plan(&self, _given: Given<'_>, node: &Node) -> Plan {
@@ -132,12 +172,15 @@ impl Operation for NodeAdd {
             primary_ip: None,
             secondary_ip: None,
             readd: false,
+            group: None,
         };
         let addresses = NodeAdd { secondary_ip: Some(IpAddr::from([192, 0, 2, 54])), ..plain("node4") };
         let readd = NodeAdd { readd: true, ..plain("node3") };
+        let group = NodeAdd { group: Some(examples::group_name("spare")), ..plain("node4") };
         vec![
             (examples::cluster(), examples::fresh_pending("node4"), addresses),
             (examples::offline("node3"), examples::fresh_pending("node3"), readd),
+            (examples::networked(), examples::fresh_pending("node4"), group),
         ]
     }
 }
@@ -150,7 +193,8 @@ mod tests {
         let cluster = examples::cluster();
         let fresh = if pending { examples::fresh_pending(name) } else { examples::fresh() };
         let primary_ip = ip.map(IpAddr::from);
-        let op = NodeAdd { name: examples::node_name(name), primary_ip, secondary_ip: None, readd };
+        let name = examples::node_name(name);
+        let op = NodeAdd { name, primary_ip, secondary_ip: None, readd, group: None };
         examples::refused(&op, &cluster, &fresh, &cluster.master, text);
     }
 
@@ -175,6 +219,23 @@ mod tests {
             "instance web1 has the address 198.51.100.1 already",
         );
         check("node4", false, Some([0, 0, 0, 0]), true, "0.0.0.0 is no address of one host");
+    }
+
+    #[test]
+    fn a_node_is_in_a_group_from_the_start() {
+        let (cluster, fresh, op) = NodeAdd::examples().remove(2);
+        let check = |op: NodeAdd, text: &str| examples::refused(&op, &cluster, &fresh, &cluster.master, text);
+        check(
+            NodeAdd { group: None, ..op.clone() },
+            "name the node's one (--node-group), of default, rack2, spare",
+        );
+        let unknown = Some(examples::group_name("spart"));
+        check(NodeAdd { group: unknown, ..op.clone() }, "there is no group spart; the nearest name is spare");
+        let again = NodeAdd { name: examples::node_name("node3"), readd: true, ..op.clone() };
+        check(again, "keeps its group when it is added again: gnt-group assign-nodes spare node3 moves it");
+        let prepared = examples::prepared(&op, &cluster, &fresh, &cluster.master);
+        let [Edit::NodePut { node }] = &prepared.plan.edits[..] else { panic!("{:?}", prepared.plan.edits) };
+        assert_eq!(cluster.groups[&node.group].name.as_str(), "spare");
     }
 
     #[test]

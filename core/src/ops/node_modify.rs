@@ -5,7 +5,8 @@ use std::net::IpAddr;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Given, HookNodes, ObjectKind, Operation, Plan, Refusal, Row, Submitter, addresses, common, examples,
+    Given, HookNodes, HookRow2, Hooks2, ObjectKind, Operation, Plan, Refusal, Row, Submitter, addresses,
+    common, examples, hooks2,
 };
 use crate::{
     edit::Edit,
@@ -53,6 +54,7 @@ impl Operation for NodeModify {
         op_id: "OP_NODE_MODIFY",
         object: ObjectKind::Node,
         hooks: None,
+        hooks2: Some(HookRow2::both("node-modify", "OP_NODE_SET_PARAMS")),
         submitter: Submitter::Operator,
     };
     /// The node after the change.
@@ -107,6 +109,14 @@ impl Operation for NodeModify {
 
     fn hook_env(&self, _given: Given<'_>, _node: &Node) -> Env {
         Env::new()
+    }
+
+    fn hooks2(&self, given: Given<'_>, _node: &Node) -> Hooks2 {
+        let own = Env::new()
+            .set("MASTER_CANDIDATE", hooks2::asked(self.master_candidate))
+            .set("OFFLINE", hooks2::asked(self.offline))
+            .set("DRAINED", hooks2::asked(self.drained));
+        Hooks2::node(given, hooks2::node_before(given, &self.name)).with(own)
     }
 
     fn plan(&self, _given: Given<'_>, node: &Node) -> Plan {

@@ -5,7 +5,8 @@ use std::net::SocketAddr;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Given, HookNodes, HookRow, ObjectKind, Operation, Plan, Refusal, Row, Submitter, common, examples,
+    Given, HookNodes, HookRow, HookRow2, Hooks2, ObjectKind, Operation, Plan, Refusal, Row, Submitter,
+    common, examples,
 };
 use crate::{
     calls::{Call, MasterCall},
@@ -33,6 +34,7 @@ impl Operation for NodeRemove {
         op_id: "OP_REMOVE_NODE",
         object: ObjectKind::Node,
         hooks: Some(HookRow { prefix: "node-remove", op_code: "OP_NODE_REMOVE" }),
+        hooks2: Some(HookRow2::both("node-remove", "OP_NODE_REMOVE")),
         submitter: Submitter::Operator,
     };
     type Checked = Node;
@@ -73,6 +75,10 @@ impl Operation for NodeRemove {
 
     fn hook_env(&self, _given: Given<'_>, node: &Node) -> Env {
         Env::new().set("NODE_NAME", node.name.as_str())
+    }
+
+    fn hooks2(&self, given: Given<'_>, node: &Node) -> Hooks2 {
+        Hooks2::node(given, node).on(self.hook_nodes(given, node))
     }
 
     fn plan(&self, given: Given<'_>, node: &Node) -> Plan {

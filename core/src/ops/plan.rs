@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::{Op, relied::Relied};
 use crate::{
     calls::Call,
     edit::Edit,
@@ -12,7 +13,6 @@ use crate::{
 /// What may follow a step that does not succeed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "kind")]
-#[expect(clippy::large_enum_variant, reason = "a plan has a handful of steps")]
 pub enum StepKind {
     /// Changes something; its undo puts it back, also when the step failed half-way.
     Undoable {
@@ -21,6 +21,12 @@ pub enum StepKind {
     },
     /// Leaves nothing behind.
     Harmless,
+    /// Asks what mirrors do: copies that can't be relied on fail the job, and the configuration says from then on what they
+    /// are.
+    Relies {
+        /// What is relied on.
+        on: Relied,
+    },
     /// One that does not succeed is a warning, and these edits.
     Optional {
         /// What the configuration then says.
@@ -53,6 +59,21 @@ pub struct Plan {
     /// Failed undos of other jobs that need not be done any more.
     #[serde(default)]
     pub settled: Vec<Call>,
+    /// Jobs that come to be with the commit.
+    #[serde(default)]
+    pub follow_ups: Vec<FollowUp>,
+    /// What the job's log says as it begins.
+    #[serde(default)]
+    pub warnings: Vec<String>,
+}
+
+/// An operation that a job asks for, for the same user and reason.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct FollowUp {
+    /// What is asked for.
+    pub op: Op,
+    /// The position of an earlier one that must have succeeded before.
+    pub after: Option<usize>,
 }
 
 impl Plan {
@@ -72,6 +93,13 @@ impl Plan {
     #[must_use]
     pub fn harmless(mut self, call: Call) -> Self {
         self.steps.push(Step { call, kind: StepKind::Harmless });
+        self
+    }
+
+    /// Adds a step whose output must say that copies can be relied on.
+    #[must_use]
+    pub fn relies(mut self, call: Call, on: Relied) -> Self {
+        self.steps.push(Step { call, kind: StepKind::Relies { on } });
         self
     }
 
@@ -141,6 +169,9 @@ pub struct Prepared {
     pub hook_prefix: Option<String>,
     /// Without `HOOKS_PHASE`.
     pub env: Env,
+    /// Version 2: what post scripts see beside that, the object as the plan leaves it (`POST_NAME`).
+    #[serde(default)]
+    pub env_post: Env,
     /// The cluster's hook parameters when the job began.
     pub policy: HookPolicy,
     /// The value of `MASTER` in post (differs in OP_MASTER_FAILOVER alone).
@@ -152,13 +183,13 @@ pub struct Prepared {
 }
 
 impl Prepared {
-    /// A phase's environment, without what each node adds: only HOOKS_PHASE and MASTER differ between the phases
-    /// (HOOKS.md E4).
+    /// A phase's environment, without what each node adds: only HOOKS_PHASE and MASTER differ between the phases, and
+    /// in version 2 post has the state afterwards beside the one before (HOOKS.md E4).
     pub fn env_in(&self, phase: Phase) -> Env {
-        let env = self.env.clone().set("HOOKS_PHASE", phase.value());
+        let env = self.env.clone().set("HOOKS_PHASE", self.policy.version.phase(phase));
         match phase {
-            Phase::Pre => env,
-            Phase::Post => env.set("MASTER", self.master_post.as_str()),
+            Phase::Pre | Phase::Failed => env,
+            Phase::Post => env.set("MASTER", self.master_post.as_str()).with(self.env_post.clone()),
         }
     }
 }

@@ -10,6 +10,9 @@ const COMMON: &str =
 const INSTANCE: &str =
     "INSTANCE_NAME INSTANCE_PRIMARY INSTANCE_SECONDARIES INSTANCE_DISK_TYPE INSTANCE_DISK_SIZE INSTANCE_OS";
 
+/// What every node operation gets: [+], the node's facts.
+const NODE: &str = "NODE_OS_NAME NODE_OS_VERSION NODE_OS_SP NODE_OS_STRING NODE_IPS";
+
 struct Expected {
     op_code: &'static str,
     prefix: &'static str,
@@ -63,8 +66,10 @@ fn check(op_id: &str, index: usize, expected: &Expected) {
         assert_eq!(prepared.env.get(name), Some(value), "{name}");
     }
     let mut names: Vec<&str> = COMMON.split(' ').collect();
-    if row.object == ObjectKind::Instance {
-        names.extend(INSTANCE.split(' '));
+    match row.object {
+        ObjectKind::Instance => names.extend(INSTANCE.split(' ')),
+        ObjectKind::Node => names.extend(NODE.split(' ')),
+        ObjectKind::Cluster | ObjectKind::Group | ObjectKind::Network => {}
     }
     for variable in expected.variables.split(';').filter(|variable| !variable.is_empty()) {
         match variable.split_once('=') {
@@ -148,7 +153,8 @@ fn row_t4_node_remove() {
         prefix: "node-remove",
         object: ObjectKind::Node,
         target: "node3",
-        variables: "NODE_NAME=node3",
+        variables: "NODE_NAME=node3;NODE_OS_NAME=sles;NODE_OS_VERSION=15.5;NODE_OS_SP=5;\
+                    NODE_OS_STRING=SUSE Linux Enterprise Server 15 SP5;NODE_IPS=192.0.2.3 198.51.100.3",
         pre: "node1 node2",
         post: "node1 node2",
     };
@@ -309,24 +315,24 @@ fn row_t14_disks_replace() {
 
 #[test]
 fn rows_without_hooks_run_none() {
-    let without: Vec<&str> = ROWS.iter().filter(|row| row.hooks.is_none()).map(|row| row.op_id).collect();
+    let with: Vec<&str> = ROWS.iter().filter(|row| row.hooks.is_some()).map(|row| row.op_id).collect();
     let expected = [
-        "OP_CLUSTER_MODIFY",
-        "OP_CLUSTER_DESTROY",
-        "OP_NODE_MODIFY",
-        "OP_CERTIFICATES_RENEW",
-        "OP_CLIENT_CERTIFICATE_SIGN",
-        "OP_CLIENT_CERTIFICATE_REVOKE",
-        "OP_JOB_REPAIR",
-        "OP_INSTANCE_REBOOT",
-        "OP_INSTANCE_REINSTALL",
-        "OP_INSTANCE_RENAME",
-        "OP_INSTANCE_GROW_DISK",
-        "OP_INSTANCE_MIGRATE",
-        "OP_INSTANCE_MIRRORS_SETTLE",
-        "OP_INSTANCE_MIRRORS_SYNC",
+        "OP_INIT_CLUSTER",
+        "OP_MASTER_FAILOVER",
+        "OP_ADD_NODE",
+        "OP_REMOVE_NODE",
+        "OP_INSTANCE_ADD",
+        "OP_BACKUP_EXPORT",
+        "OP_INSTANCE_START",
+        "OP_INSTANCE_SHUTDOWN",
+        "OP_INSTANCE_MODIFY",
+        "OP_INSTANCE_FAILOVER",
+        "OP_INSTANCE_REMOVE",
+        "OP_INSTANCE_ADD_MDDRBD",
+        "OP_INSTANCE_REMOVE_MDDRBD",
+        "OP_INSTANCE_REPLACE_DISKS",
     ];
-    assert_eq!(without, expected);
+    assert_eq!(with, expected);
     for (cluster, fresh, op) in all_examples() {
         let prepared = prepare(&cluster, &fresh, &op);
         assert_eq!(prepared.hook_prefix.is_some(), op.row().hooks.is_some(), "{op:?}");

@@ -1,7 +1,7 @@
 //! A cancel at every point: either it is refused and the job does what was asked, or nothing is changed.
 
 use muster_core::{
-    engine::{Input, Outcome},
+    engine::{Ending, Input, Outcome},
     ops::{MasterFailover, Op, examples},
 };
 
@@ -67,8 +67,8 @@ fn a_waiting_job_is_canceled_at_once() {
         assert!(drive.engine.locks().waits_for(JOB).is_some(), "{} waits", case.name);
         assert_eq!(drive.engine.cancel_refused(JOB), None);
         drive.handle(Input::Cancel(JOB));
-        assert!(drive.job().done(), "{}", case.name);
-        assert_eq!(drive.outcome(), &Outcome::Canceled);
+        assert_eq!(drive.job().ending(), Some(Ending::Canceled), "{}", case.name);
+        assert!(drive.job().is_unlocked(), "{}", case.name);
         drive.assert_unchanged();
     }
 }

@@ -7,8 +7,8 @@ use muster_core::{
     calls::{Call, CallAnswer},
     edit::Touched,
     engine::{
-        Changes, Effect, Engine, HooksCall, INTERRUPTIONS_MAX, Input, Job, Level, LogEntry, Now, Outcome,
-        Output, Phase, Priority, Submission,
+        Changes, END_STEP, Effect, Engine, FollowUps, HooksCall, INTERRUPTIONS_MAX, Input, Job, Level,
+        LogEntry, Now, Outcome, Output, Phase, Priority, Submission,
     },
     hooks::{self, Captured, HookResult, NodeAnswer, NodeReport, NotReached, ScriptOutcome, ScriptResult},
     model::Cluster,
@@ -45,6 +45,19 @@ pub(crate) fn cases() -> Vec<Case> {
         Case { name, local, cluster, fresh, op }
     };
     all_examples().into_iter().enumerate().map(case).collect()
+}
+
+/// The world that the case's configuration describes, without the files that its operation takes for lost.
+fn world_of(case: &Case) -> World {
+    let mut world = World::of(case.cluster.as_ref(), &case.local);
+    if let (Op::DisksRecreate(op), Some(cluster)) = (&case.op, &case.cluster) {
+        let disks = cluster.instances[&op.instance].disks.iter();
+        let lost = disks.filter(|disk| op.disks.is_empty() || op.disks.contains(&disk.name));
+        world.lose(
+            lost.flat_map(|disk| std::iter::once(disk.uuid).chain(disk.mirrors.iter().map(|copy| copy.uuid))),
+        );
+    }
+    world
 }
 
 /// What goes wrong with a node's hooks.
@@ -89,10 +102,14 @@ pub(crate) struct Faults {
     /// Each call is carried out twice, and each answer comes twice.
     pub(crate) twice: bool,
     pub(crate) dry_run: bool,
+    /// The master's node has no `global-post.d`.
+    pub(crate) no_global_post: bool,
     /// The job is killed when this step's call is to be made.
     pub(crate) kill_at_step: Option<usize>,
     /// So many times nobody can tell how a killed call ended.
     pub(crate) mute_stops: u32,
+    /// Jobs that a job asks for are submitted.
+    pub(crate) follow: bool,
     /// At this point of the run.
     pub(crate) interrupt: Option<(usize, Interrupt)>,
 }
@@ -113,6 +130,8 @@ pub(crate) struct Drive {
     pub(crate) interrupted: bool,
     /// Whether the job was blocked.
     pub(crate) blocked: bool,
+    /// Jobs that were asked for.
+    pub(crate) asked: Vec<FollowUps>,
     /// How often the end of a call was asked for.
     pub(crate) stops: u32,
     /// The phase in which the job was killed.
@@ -133,13 +152,14 @@ impl Drive {
     pub(crate) fn new(case: &Case, faults: Faults) -> Drive {
         Drive {
             engine: Engine::new(case.local.clone(), case.cluster.clone()),
-            world: World::of(case.cluster.as_ref(), &case.local),
+            world: world_of(case),
             faults,
             hook_runs: Vec::new(),
             calls: Vec::new(),
             cancel_refused: None,
             interrupted: false,
             blocked: false,
+            asked: Vec::new(),
             stops: 0,
             killed_in: None,
             pending: VecDeque::new(),
@@ -202,6 +222,15 @@ impl Drive {
         assert_eq!(self.engine.locks().holders().count(), 0, "{}: locks are left", self.case.name);
     }
 
+    /// Performs one effect and takes its answer; false when there is none.
+    pub(crate) fn perform_one(&mut self) -> bool {
+        let Some(effect) = self.pending.pop_front() else { return false };
+        if let Some(input) = self.perform(effect) {
+            self.handle(input);
+        }
+        true
+    }
+
     pub(crate) fn perform_all(&mut self) {
         while let Some(effect) = self.pending.pop_front() {
             let step = self.faults.kill_at_step.map(|step| step.to_string());
@@ -243,6 +272,25 @@ impl Drive {
             self.case.name
         );
         self.pending.extend(output.effects);
+        for asked in output.follow_ups {
+            self.asked.push(asked.clone());
+            if self.faults.follow {
+                self.follow(asked);
+            }
+        }
+    }
+
+    /// Submits what a job asks for, as the driver does, with numbers from 1000 on.
+    fn follow(&mut self, asked: FollowUps) {
+        let job = asked.job;
+        let parent = &self.engine.job(job).expect("it asks").submission;
+        let mut id = 999;
+        let submissions = asked.submissions(parent, || {
+            id += 1;
+            let uuids = (0..6).map(|index| Uuid::from_u128(u128::from(id) << 64 | index)).collect();
+            (id, Uuid::from_u128(u128::from(id)), Fresh { uuids, ..self.case.fresh.clone() })
+        });
+        self.handle(Input::FollowUps(job, submissions));
     }
 
     /// Writes what is said to have changed, and nothing else.
@@ -405,7 +453,7 @@ impl Drive {
         self.hook_runs.push(call.clone());
         let fault = self.faults.hooks.get(&(call.node.clone(), call.phase)).copied();
         let outcome = match fault {
-            _ if self.ended.contains(&call.id.job) => ScriptOutcome::Ended,
+            _ if self.ended.contains(&call.id.job) && call.id.step != END_STEP => ScriptOutcome::Ended,
             Some(HookFault::Deny) => ScriptOutcome::Failed { code: 1 },
             Some(HookFault::CannotRun | HookFault::Unreachable | HookFault::LostOnce) | None => {
                 ScriptOutcome::Passed
@@ -419,7 +467,8 @@ impl Drive {
             stderr: Captured::default(),
             notes: Vec::new(),
         };
-        let result = HookResult { scripts: vec![script], ..HookResult::default() };
+        let global_post_absent = self.faults.no_global_post && call.global.is_some();
+        let result = HookResult { scripts: vec![script], global_post_absent, ..HookResult::default() };
         let answer = match fault {
             Some(HookFault::Unreachable) => NodeAnswer::NotReached {
                 why: NotReached { reason: "connection refused".to_owned() },
@@ -466,12 +515,10 @@ impl Drive {
     pub(crate) fn assert_unchanged(&self) {
         let name = &self.case.name;
         assert_eq!(self.engine.cluster(), self.case.cluster.as_ref(), "{name}: the configuration changed");
-        assert_eq!(
-            self.world,
-            World::of(self.case.cluster.as_ref(), &self.case.local),
-            "{name}: the world changed"
-        );
-        let post = self.hook_runs.iter().filter(|call| call.phase == hooks::Phase::Post).count();
+        assert_eq!(self.world, world_of(&self.case), "{name}: the world changed");
+        // Global scripts hear of every end.
+        let own = self.hook_runs.iter().filter(|call| !call.prefix.is_empty());
+        let post = own.filter(|call| call.phase == hooks::Phase::Post).count();
         assert_eq!(post, 0, "{name}: post scripts ran");
     }
 
@@ -493,16 +540,21 @@ fn store_record(stored: &mut Option<Cluster>, cluster: Option<&Cluster>, touched
         Touched::All | Touched::Nothing => {}
         Touched::Globals => {
             stored.serial = cluster.serial;
+            stored.name = cluster.name.clone();
             stored.master = cluster.master.clone();
             stored.hooks = cluster.hooks.clone();
             stored.hypervisor = cluster.hypervisor.clone();
             stored.fence_command.clone_from(&cluster.fence_command);
+            stored.allowed = cluster.allowed.clone();
         }
         Touched::Node(key) => store_entry(&mut stored.nodes, &cluster.nodes, key),
         Touched::Instance(key) => store_entry(&mut stored.instances, &cluster.instances, key),
         Touched::Export(key) => store_entry(&mut stored.exports, &cluster.exports, key),
         Touched::Client(key) => store_entry(&mut stored.clients, &cluster.clients, key),
         Touched::Cleanup(key) => store_entry(&mut stored.cleanups, &cluster.cleanups, key),
+        Touched::Group(key) => store_entry(&mut stored.groups, &cluster.groups, key),
+        Touched::Network(key) => store_entry(&mut stored.networks, &cluster.networks, key),
+        Touched::ClusterTags => stored.tags = cluster.tags.clone(),
     }
 }
 

@@ -42,6 +42,11 @@ fn kill_everywhere(interrupt: Interrupt, mute_stops: u32) -> u32 {
                 refused += 1;
                 continue;
             }
+            if drive.killed_in == Some("end-hooks") {
+                // How it ends was settled before.
+                assert!(drive.job().done() && !drive.job().killed, "{} point {point}", case.name);
+                continue;
+            }
             assert_eq!(drive.outcome(), &Outcome::Canceled, "{} point {point}", case.name);
             assert!(drive.job().killed);
             if drive.job().committed {
@@ -83,6 +88,8 @@ fn what_is_given_up_is_repaired() {
                     continue;
                 }
                 drive.handle(Input::GiveUp(JOB));
+                assert!(drive.job().is_unlocked(), "{}", case.name);
+                drive.perform_all();
                 assert!(drive.job().done(), "{}", case.name);
                 assert_eq!(drive.engine.locks().holders().count(), 0, "{}", case.name);
                 let calls = drive.engine.undone_by(JOB);
@@ -120,15 +127,20 @@ impl Killed {
         let local = cluster.master.clone();
         let mut killed = Killed { engine: Engine::new(local, Some(cluster)), effects: Vec::new() };
         killed.handle(submission(JOB, op, examples::fresh()));
-        while let Some(Effect::RunHooks(call)) = killed.effects.pop() {
-            let answer = NodeAnswer::Answered(HookResult::default());
-            let report = NodeReport { node: call.node, answer, duration_ms: 1 };
-            killed
-                .effects
-                .extend(killed.engine.handle(Input::HooksAnswered(call.id, report), Now::default()).effects);
-        }
+        killed.pass_scripts();
         killed.handle(Input::Kill(JOB));
         killed
+    }
+
+    /// Lets all scripts pass that are asked; what follows is left to be done.
+    fn pass_scripts(&mut self) {
+        while let Some(at) = self.effects.iter().position(|effect| matches!(effect, Effect::RunHooks(_))) {
+            let Effect::RunHooks(call) = self.effects.remove(at) else { unreachable!() };
+            let answer = NodeAnswer::Answered(HookResult::default());
+            let report = NodeReport { node: call.node, answer, duration_ms: 1 };
+            let output = self.engine.handle(Input::HooksAnswered(call.id, report), Now::default());
+            self.effects.extend(output.effects);
+        }
     }
 
     fn handle(&mut self, input: Input) {
@@ -175,6 +187,7 @@ fn a_repair_waits_for_what_the_job_left_going() {
     let locks = killed.engine.job(JOB).expect("it is kept").submission.locks();
     let fresh = Fresh { repair: Some(Repair { locks, calls, gave_up: true }), ..examples::fresh() };
     killed.handle(submission(JOB + 1, Op::JobRepair(JobRepair { job: JOB }), fresh));
+    killed.pass_scripts();
     let [Effect::ExecuteAfter { job, calls, .. }] = &killed.effects[..] else {
         panic!("{:?}", killed.effects)
     };

@@ -2,7 +2,7 @@
 
 use muster_core::{
     engine::{ErrorKind, Input, Outcome},
-    hooks::Phase,
+    hooks::{HooksVersion, Phase},
     names::NodeName,
     ops::StepKind,
 };
@@ -43,7 +43,7 @@ fn an_operation_does_what_it_says_and_leaves_nothing_else() {
         let drive = Drive::run(&case, Faults::default());
         drive.assert_done();
         assert!(
-            drive.warnings().is_empty() || case.name.contains("OFFLINE"),
+            drive.warnings() == drive.prepared().plan.warnings || case.name.contains("OFFLINE"),
             "{}: {:?}",
             case.name,
             drive.warnings()
@@ -57,15 +57,53 @@ fn e4_e5_each_node_runs_its_scripts_once_a_phase_in_the_same_environment() {
         let drive = Drive::run(&case, Faults::default());
         let prepared = drive.prepared();
         for (phase, nodes) in [(Phase::Pre, &prepared.nodes.pre), (Phase::Post, &prepared.nodes.post)] {
-            let ran: Vec<&NodeName> =
-                drive.hook_runs.iter().filter(|call| call.phase == phase).map(|call| &call.node).collect();
+            let own = drive.hook_runs.iter().filter(|call| call.phase == phase && !call.prefix.is_empty());
+            let ran: Vec<&NodeName> = own.map(|call| &call.node).collect();
             assert_eq!(ran, nodes.iter().collect::<Vec<_>>(), "{} {phase:?}", case.name);
         }
-        for call in &drive.hook_runs {
-            assert_eq!(call.env.get("HOOKS_PHASE"), Some(call.phase.value()), "{}", case.name);
-            for (name, value) in call.env.iter().filter(|(name, _)| !["HOOKS_PHASE", "MASTER"].contains(name))
-            {
+        for call in drive.hook_runs.iter().filter(|call| !call.prefix.is_empty()) {
+            assert_eq!(
+                call.env.get("HOOKS_PHASE"),
+                Some(call.policy.version.phase(call.phase)),
+                "{}",
+                case.name
+            );
+            let told_after = ["JOB_STARTED", "JOB_ENDED", "POST_NODES_COUNT"];
+            let is_told = call.policy.version == HooksVersion::V2 && call.phase == Phase::Post;
+            for name in told_after {
+                assert_eq!(call.env.get(name).is_some(), is_told, "{}: {name}", case.name);
+            }
+            let differs = |name: &str| ["HOOKS_PHASE", "MASTER"].contains(&name);
+            let own = call.env.iter().filter(|(name, _)| !told_after.contains(name));
+            for (name, value) in own.filter(|(name, _)| !differs(name)) {
                 assert_eq!(prepared.env.get(name), Some(value), "{}", case.name);
+            }
+        }
+    }
+}
+
+#[test]
+fn e4_in_version_2_post_scripts_see_the_state_before_and_after() {
+    for mut case in cases() {
+        let Some(cluster) = &mut case.cluster else { continue };
+        cluster.hooks.version = HooksVersion::V2;
+        let drive = Drive::run(&case, Faults::default());
+        let prepared = drive.prepared();
+        let own: Vec<_> = drive.hook_runs.iter().filter(|call| !call.prefix.is_empty()).collect();
+        assert_eq!(own.len(), prepared.nodes.pre.len() + prepared.nodes.post.len(), "{}", case.name);
+        for call in own {
+            assert_eq!(
+                call.env.get("HOOKS_PHASE"),
+                Some(HooksVersion::V2.phase(call.phase)),
+                "{}",
+                case.name
+            );
+            let is_post = call.phase == Phase::Post;
+            for (name, value) in prepared.env_post.iter() {
+                assert_eq!(call.env.get(name), Some(value).filter(|_| is_post), "{}: {name}", case.name);
+            }
+            for (name, value) in prepared.env.iter().filter(|(name, _)| *name != "MASTER") {
+                assert_eq!(call.env.get(name), Some(value), "{}: {name}", case.name);
             }
         }
     }
@@ -145,7 +183,7 @@ fn a_failure_before_the_first_final_step_leaves_everything_as_it_was() {
                 let drive = Drive::run(&case, call_fault(index, fault));
                 let half_done = matches!(fault, CallFault::FailAfter | CallFault::SilentAfter);
                 match step.kind {
-                    StepKind::Undoable { .. } | StepKind::Harmless => {
+                    StepKind::Undoable { .. } | StepKind::Harmless | StepKind::Relies { .. } => {
                         assert_eq!(error_kind(&drive), ErrorKind::Failed, "{} step {index}", case.name);
                         drive.assert_unchanged();
                     }

@@ -3,9 +3,13 @@
 mod cancel;
 mod drive;
 mod ended;
+mod ending;
+mod follow_up;
 mod kill;
 mod laws;
+mod pairs;
 mod queue;
+mod relied;
 mod restart;
 mod undone;
 mod world;

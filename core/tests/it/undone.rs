@@ -10,7 +10,7 @@ use muster_core::{
 use uuid::Uuid;
 
 /// Runs an operation to its end; hooks allow all, `answer` answers the calls. Returns the calls in order.
-fn run(engine: &mut Engine, id: u64, op: Op, answer: impl Fn(&Call) -> CallAnswer) -> Vec<Call> {
+pub(crate) fn run(engine: &mut Engine, id: u64, op: Op, answer: impl Fn(&Call) -> CallAnswer) -> Vec<Call> {
     let submission = Submission {
         id,
         uuid: Uuid::from_u128(u128::from(id)),
@@ -43,7 +43,7 @@ fn run(engine: &mut Engine, id: u64, op: Op, answer: impl Fn(&Call) -> CallAnswe
     calls
 }
 
-fn outcome(engine: &Engine, id: u64) -> &Outcome {
+pub(crate) fn outcome(engine: &Engine, id: u64) -> &Outcome {
     let Phase::Done { outcome, .. } = &engine.job(id).expect("the job was submitted").phase else {
         panic!("job {id} is not over")
     };

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use muster_core::names::NodeName;
+use muster_core::{calls::AliveJobs, names::NodeName};
 use muster_proto::{
     transport::Peer,
     v1::{self, agent_service_server::AgentService},
@@ -40,8 +40,11 @@ impl AgentService for AgentGrpc {
         let context = Context::parse(request.context)?;
         let name = node_name(&request.node_name)?;
         let guests = request.guests.iter().map(present).collect::<Result<Vec<_>, _>>()?;
-        let ended =
-            self.0.hello(&peer, context, name, request.alive_jobs.into_iter().collect(), guests).await?;
+        let alive = AliveJobs {
+            all: request.alive_jobs.into_iter().collect(),
+            ending: request.ending_jobs.into_iter().collect(),
+        };
+        let ended = self.0.hello(&peer, context, name, alive, guests).await?;
         tracing::info!(%peer, epoch = context.epoch, version = request.version, ended, "a master has connected");
         let member = self.0.membership();
         Ok(Response::new(v1::HelloResponse {
@@ -51,6 +54,7 @@ impl AgentService for AgentGrpc {
             epoch_seen: member.as_ref().map_or(0, |member| member.epoch_seen),
             facts_serial: self.0.facts().serial(),
             hooks_only: self.0.backends().hooks_only(),
+            hook_set: self.0.hook_set(),
         }))
     }
 
@@ -86,9 +90,10 @@ impl AgentService for AgentGrpc {
 
     async fn watch(&self, request: Request<v1::WatchRequest>) -> Result<Response<Self::WatchStream>, Status> {
         let peer = Peer::of(&request)?.clone();
-        let context = Context::parse(request.into_inner().context)?;
+        let request = request.into_inner();
+        let context = Context::parse(request.context)?;
         let _turn = self.0.admit(&peer, context, Purpose::Ask).await?;
-        Ok(Response::new(node_state::watch(Arc::clone(&self.0), context)))
+        Ok(Response::new(node_state::watch(Arc::clone(&self.0), context, request.refresh_host)))
     }
 
     async fn make_signing_request(

@@ -1,8 +1,9 @@
 //! What a daemon adds to the shared shell, and the calls that the shell can end.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::sync::Arc;
 
 use futures::future::BoxFuture;
+use muster_core::calls::AliveJobs;
 use muster_proto::v1;
 use serde::{Serialize, de::DeserializeOwned};
 use tonic::service::Routes;
@@ -69,14 +70,15 @@ pub struct Ended {
 
 /// Calls that run, by job: what the master may end.
 pub trait Runs: Send + Sync {
-    /// Ends all runs of a job and waits for it, 10 s at most.
-    fn end_job(&self, job: u64) -> BoxFuture<'_, Ended>;
+    /// Ends the runs of a job and waits for it, 10 s at most. Those that tell of the job's end go on, where they are not
+    /// among `calls`.
+    fn end_job<'a>(&'a self, job: u64, calls: &'a [CallId]) -> BoxFuture<'a, Ended>;
 
     /// Sees to it that calls that were not begun here never begin, however late they arrive.
     fn withdraw<'a>(&'a self, calls: &'a [CallId]) -> BoxFuture<'a, Result<(), CallError>>;
 
-    /// Ends all runs of jobs that are not alive and waits for it; the number of runs.
-    fn end_others(&self, alive_jobs: BTreeSet<u64>) -> BoxFuture<'_, usize>;
+    /// Ends all runs that are not spared and waits for it; the number of runs.
+    fn end_others(&self, alive: AliveJobs) -> BoxFuture<'_, usize>;
 
     /// Forgets every call that does not run.
     fn clear(&self) -> BoxFuture<'_, Result<(), CallError>>;
@@ -87,10 +89,10 @@ where
     E: Clone + Send + Sync + 'static,
     A: Clone + Serialize + DeserializeOwned + Send + Sync + 'static,
 {
-    fn end_job(&self, job: u64) -> BoxFuture<'_, Ended> {
+    fn end_job<'a>(&'a self, job: u64, calls: &'a [CallId]) -> BoxFuture<'a, Ended> {
         Box::pin(async move {
-            let told = self.end_job(job).await;
-            Ended { told, left: self.runs_of(job) }
+            let told = self.end_job_but_its_end(job, calls).await;
+            Ended { told, left: self.runs_of(job, calls) }
         })
     }
 
@@ -103,8 +105,8 @@ where
         })
     }
 
-    fn end_others(&self, alive_jobs: BTreeSet<u64>) -> BoxFuture<'_, usize> {
-        Box::pin(async move { self.end_others(&alive_jobs).await })
+    fn end_others(&self, alive: AliveJobs) -> BoxFuture<'_, usize> {
+        Box::pin(async move { self.end_others(&alive).await })
     }
 
     fn clear(&self) -> BoxFuture<'_, Result<(), CallError>> {

@@ -79,6 +79,10 @@ pub struct Config {
     pub export_dir: PathBuf,
     /// Where the log goes; to standard error without it.
     pub log: Option<PathBuf>,
+    /// The host's root directory as this process sees it; another one than `/` in a container. Facts are read below it.
+    pub host_root: PathBuf,
+    /// The configuration file.
+    pub file: PathBuf,
 }
 
 #[derive(Deserialize)]
@@ -90,10 +94,14 @@ struct ConfigFile {
     state_dir: PathBuf,
     run_dir: PathBuf,
     hooks_dir: PathBuf,
+    // The master's: what is known there is no mistake here.
+    hooks_source: Option<PathBuf>,
+    hooks_on_change: Option<bool>,
     storage_dir: PathBuf,
     os_dir: PathBuf,
     export_dir: PathBuf,
     log: Option<PathBuf>,
+    host_root: PathBuf,
 }
 
 impl Default for ConfigFile {
@@ -105,10 +113,13 @@ impl Default for ConfigFile {
             state_dir: "/var/lib/muster".into(),
             run_dir: "/run/muster".into(),
             hooks_dir: "/etc/ganeti/hooks".into(),
+            hooks_source: None,
+            hooks_on_change: None,
             storage_dir: "/srv/muster/storage".into(),
             os_dir: "/srv/muster/os".into(),
             export_dir: "/srv/muster/export".into(),
             log: None,
+            host_root: "/".into(),
         }
     }
 }
@@ -138,6 +149,7 @@ impl Config {
             ("storage_dir", &file.storage_dir),
             ("os_dir", &file.os_dir),
             ("export_dir", &file.export_dir),
+            ("host_root", &file.host_root),
         ];
         // Scripts run in `/`: a path that depends on the working directory would mean another place there.
         if let Some((key, path)) = directories.into_iter().find(|(_, path)| !path.is_absolute()) {
@@ -158,12 +170,19 @@ impl Config {
             os_dir: file.os_dir,
             export_dir: file.export_dir,
             log: file.log,
+            host_root: file.host_root,
+            file: path.to_owned(),
         })
     }
 
     /// The node daemon's own state.
     pub fn node_dir(&self) -> PathBuf {
         self.state_dir.join("node")
+    }
+
+    /// The cluster's own hook set.
+    pub fn hook_sets_dir(&self) -> PathBuf {
+        self.node_dir().join("hooks")
     }
 
     /// The directory to give to QEMU as the `dir` of its TLS credentials: CA, the node's data certificate and its key, under

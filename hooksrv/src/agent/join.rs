@@ -10,7 +10,7 @@ use tokio::time::timeout;
 
 use super::{
     AgentError, Config, CredentialError, Credentials, Enrolment, EnrolmentError, FactStore, FactsError, Keys,
-    MembershipError, Memberships, NodeLock, Token, files, host,
+    MembershipError, Memberships, NodeLock, Token, files, host, host_watch,
 };
 
 /// The master, or this host's daemon, answers within this.
@@ -83,6 +83,7 @@ pub async fn join(config: &Config, token: &Token, hooks_only: bool) -> Result<En
         version: env!("CARGO_PKG_VERSION").to_owned(),
         hooks_only,
         facts: host::facts().into_iter().collect(),
+        host: host_watch::look_once(config.host_root.clone(), hooks_only).await,
     };
     let mut client = EnrolmentServiceClient::new(channel);
     let answer = match timeout(ANSWER_LIMIT, client.enrol(request)).await {

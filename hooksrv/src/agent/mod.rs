@@ -16,6 +16,7 @@
 mod admission;
 mod agent_service;
 mod backends;
+mod command_service;
 mod config;
 mod credentials;
 mod data_certificate;
@@ -25,12 +26,17 @@ mod files;
 mod forward;
 mod freeze;
 mod host;
+mod host_qemu;
+mod host_read;
+mod host_watch;
 mod join;
 mod logging;
 mod membership;
 mod node;
+mod node_command;
 mod node_state;
 mod program;
+mod put_file;
 mod serve;
 mod token;
 
@@ -46,6 +52,7 @@ pub use enrolment::{Enrolment, EnrolmentError};
 pub use facts::{FactStore, Facts, FactsError};
 pub use files::words;
 pub use forward::{Events, GOING_INTERVAL, call_status, forward};
+pub use host_qemu::kvm_is_usable;
 pub use join::{JoinError, LeaveError, join, leave};
 pub use logging::{LogError, LogFormat, begin_log};
 pub use membership::{

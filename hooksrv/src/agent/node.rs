@@ -10,7 +10,8 @@ use std::{
     },
 };
 
-use muster_core::names::NodeName;
+use muster_core::{calls::AliveJobs, names::NodeName};
+use muster_proto::hookset::HookStoreError;
 use muster_proto::transport::{Connections, FileError, IdentityKind, MODE_PRIVATE, Peer, write_atomic};
 use tokio::{
     sync::{RwLock, RwLockReadGuard, watch},
@@ -23,9 +24,9 @@ use uuid::Uuid;
 use super::{
     Backends, Config, Context, CredentialError, Credentials, Enrolment, EnrolmentError, FactStore, Facts,
     FactsError, FreezeWatch, Holder, Keys, Membership, MembershipError, Memberships, Purpose, Requests, Runs,
-    Signed, files, join::NODE_DIR_MODE,
+    Signed, files, host_watch::HostWatch, join::NODE_DIR_MODE,
 };
-use crate::{CallError, CallId};
+use crate::{CallError, CallId, hookset::HookSets};
 
 /// Everybody may pass through the state directory on the way to the facts.
 const STATE_DIR_MODE: u32 = 0o755;
@@ -67,6 +68,9 @@ pub enum AgentError {
     /// Another file can't be written.
     #[error(transparent)]
     File(#[from] FileError),
+    /// The cluster's hook set.
+    #[error(transparent)]
+    HookSet(#[from] HookStoreError),
     /// A thread died.
     #[error("a task was given up")]
     Task(#[from] JoinError),
@@ -89,6 +93,7 @@ impl From<AgentError> for Status {
             | AgentError::Enrolment(_)
             | AgentError::Calls(_)
             | AgentError::File(_)
+            | AgentError::HookSet(_)
             | AgentError::Task(_) => Status::internal(text),
         }
     }
@@ -114,6 +119,7 @@ pub struct Agent {
     greeted: AtomicBool,
     changes: watch::Sender<()>,
     freezes: FreezeWatch,
+    host: HostWatch,
     stopping: CancellationToken,
     _lock: NodeLock,
 }
@@ -184,10 +190,12 @@ impl Agent {
             // Died while leaving, or before it had entered.
             credentials.clear()?;
             facts.clear()?;
+            HookSets::new(config.hook_sets_dir()).clear()?;
         }
         runs.extend(backends.runs());
         let calls_cluster =
             fs::read_to_string(folder.join(CALLS_CLUSTER)).ok().and_then(|text| text.parse().ok());
+        let host = HostWatch::new(config.host_root.clone(), backends.hooks_only());
         Ok(Agent {
             config,
             members,
@@ -201,6 +209,7 @@ impl Agent {
             greeted: AtomicBool::new(false),
             changes: watch::Sender::new(()),
             freezes: FreezeWatch::new(Connections::default()),
+            host,
             stopping,
             _lock: lock,
         })
@@ -250,6 +259,27 @@ impl Agent {
 
     pub(super) fn freezes(&self) -> &FreezeWatch {
         &self.freezes
+    }
+
+    /// What this host is.
+    pub(super) fn host(&self) -> &HostWatch {
+        &self.host
+    }
+
+    /// Outputs of commands that run.
+    pub(super) fn commands_dir(&self) -> PathBuf {
+        self.config.node_dir().join("commands")
+    }
+
+    /// The digest of the cluster's hook set that runs use. Looks at one link.
+    pub(super) fn hook_set(&self) -> Option<String> {
+        match HookSets::new(self.config.hook_sets_dir()).current() {
+            Ok(made) => made.map(|made| made.digest.to_string()),
+            Err(error) => {
+                tracing::error!(error = files::words(&error), "the cluster's hook set can't be told");
+                None
+            }
+        }
     }
 
     pub(super) fn enrolment_path(&self) -> PathBuf {
@@ -314,7 +344,7 @@ impl Agent {
             return Ok(());
         }
         *lock(&self.name_told) = None;
-        self.end_others(BTreeSet::new()).await;
+        self.end_others(AliveJobs::default()).await;
         self.forget_calls(&mut calls_cluster, cluster).await
     }
 
@@ -327,7 +357,7 @@ impl Agent {
         peer: &Peer,
         context: Context,
         name: NodeName,
-        alive_jobs: BTreeSet<u64>,
+        alive: AliveJobs,
         present: Vec<(Uuid, u64)>,
     ) -> Result<usize, Status> {
         {
@@ -340,7 +370,7 @@ impl Agent {
         self.greeted.store(true, Ordering::Release);
         // So that what watches for a master before this one ends.
         self.changed();
-        Ok(self.end_others(alive_jobs).await)
+        Ok(self.end_others(alive).await)
     }
 
     /// What they write is worthless, and their instances run elsewhere.
@@ -378,8 +408,8 @@ impl Agent {
         blocking(move || agent.members.rename(name)).await
     }
 
-    async fn end_others(&self, alive_jobs: BTreeSet<u64>) -> usize {
-        let ends = self.runs.iter().map(|runs| runs.end_others(alive_jobs.clone()));
+    async fn end_others(&self, alive: AliveJobs) -> usize {
+        let ends = self.runs.iter().map(|runs| runs.end_others(alive.clone()));
         futures::future::join_all(ends).await.into_iter().sum()
     }
 
@@ -394,7 +424,7 @@ impl Agent {
         for runs in &self.runs {
             withdrawn = withdrawn.and(runs.withdraw(calls).await);
         }
-        let ends = futures::future::join_all(self.runs.iter().map(|runs| runs.end_job(job))).await;
+        let ends = futures::future::join_all(self.runs.iter().map(|runs| runs.end_job(job, calls))).await;
         withdrawn.map_err(|error| super::call_status(&error))?;
         match ends.iter().map(|end| end.left).sum::<usize>() {
             0 => Ok(ends.iter().map(|end| end.told).sum()),
@@ -487,13 +517,14 @@ impl Agent {
         self.members.enter(Membership::new(cluster, node, name, None))?;
         Enrolment::remove(&self.enrolment_path())?;
         self.credentials.activate(checked)?;
+        self.host.look_soon();
         tracing::info!(%cluster, %node, "this host is a node now");
         Ok(())
     }
 
     /// Forgets the cluster.
     pub(super) async fn leave(self: &Arc<Self>) -> Result<(), AgentError> {
-        self.end_others(BTreeSet::new()).await;
+        self.end_others(AliveJobs::default()).await;
         let agent = Arc::clone(self);
         blocking(move || {
             // First of all: whatever happens after this, the node is no member when it starts again.
@@ -501,6 +532,7 @@ impl Agent {
             Enrolment::remove(&agent.enrolment_path())?;
             agent.credentials.clear()?;
             agent.facts.clear()?;
+            HookSets::new(agent.config.hook_sets_dir()).clear()?;
             let calls = agent.config.node_dir().join(CALLS_CLUSTER);
             files::remove(&calls).map_err(|source| AgentError::Directory { path: calls, source })?;
             Ok::<_, AgentError>(())

@@ -32,6 +32,7 @@ fn gather(agent: &Agent) -> v1::NodeState {
         hooks_only: agent.backends().hooks_only(),
         epoch_seen: agent.membership().map_or(0, |member| member.epoch_seen),
         facts_serial: agent.facts().serial(),
+        hook_set: agent.hook_set(),
         ..v1::NodeState::default()
     };
     if let Some(tls) = agent.credentials().tls() {
@@ -41,12 +42,13 @@ fn gather(agent: &Agent) -> v1::NodeState {
         state.certificate_fingerprint = tls.fingerprint().to_string();
     }
     host::report(&mut state);
+    state.host = agent.host().told();
     agent.backends().report(&mut state);
     state
 }
 
 /// Tells the state until the caller goes away, the daemon stops, or a newer master has called.
-pub(super) fn watch(agent: Arc<Agent>, context: Context) -> Events<v1::NodeState> {
+pub(super) fn watch(agent: Arc<Agent>, context: Context, refresh_host: bool) -> Events<v1::NodeState> {
     // One on its way: a caller that is slow gets the newest state next, not all those between.
     let (sender, receiver) = mpsc::channel(1);
     tokio::spawn(async move {
@@ -55,7 +57,12 @@ pub(super) fn watch(agent: Arc<Agent>, context: Context) -> Events<v1::NodeState
             () = agent.stopping().cancelled() => {
                 drop(sender.try_send(Err(Status::unavailable("the node daemon is stopping"))));
             }
-            () = tell(&agent, &context, &sender) => {}
+            () = async {
+                if refresh_host {
+                    agent.host().refresh().await;
+                }
+                tell(&agent, &context, &sender).await;
+            } => {}
         }
     });
     ReceiverStream::new(receiver)

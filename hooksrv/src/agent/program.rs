@@ -20,8 +20,8 @@ use super::{
     Agent, Backends, Config, JoinError, LogFormat, NodeLock, Token, begin_log, join, leave, serve, words,
 };
 use crate::{
-    HookKeepers, HookRunner, KeeperProgram, KeepersConfig, PreparedProcess, RunnerConfig, keeper_main,
-    prepare_process, service::HookGrpc,
+    HookKeepers, HookRunner, KeeperProgram, KeepersConfig, PreparedProcess, RunnerConfig,
+    hookset::prune_at_start, keeper_main, prepare_process, service::HookGrpc,
 };
 
 /// The operation failed or was refused.
@@ -134,10 +134,14 @@ pub async fn open(
     stopping: CancellationToken,
 ) -> Result<(Arc<Agent>, HookGrpc), Failure> {
     let folder = config.node_dir();
-    let runner = RunnerConfig::new(config.hooks_dir.clone(), folder.join("output"));
+    let mut runner = RunnerConfig::new(config.hooks_dir.clone(), folder.join("output"));
+    runner.sets_dir = Some(config.hook_sets_dir());
     let runner = Arc::new(HookRunner::new(process, runner)?);
     let keepers = HookKeepers::new(runner, KeepersConfig { dir: folder.join("keepers"), program: keeper })?;
     let calls = keepers.open_calls(&folder.join("calls/hooks")).await?;
+    if let Some(sets) = keepers.runner().sets() {
+        prune_at_start(Arc::clone(sets)).await;
+    }
     let agent = Arc::new(Agent::open(lock, config, backends, vec![Arc::new(calls.clone())], stopping)?);
     let hooks = HookGrpc::new(Arc::clone(&agent), keepers, calls);
     Ok((agent, hooks))

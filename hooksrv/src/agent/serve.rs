@@ -7,13 +7,19 @@ use muster_proto::{
         ReflectionError, ServeError as TransportError, SocketError, SocketPolicy, TlsState, bind_unix,
         common_services, serve_tls, serve_unix_among,
     },
-    v1::{agent_service_server::AgentServiceServer, hook_service_server::HookServiceServer},
+    v1::{
+        agent_service_server::AgentServiceServer, hook_service_server::HookServiceServer,
+        node_command_service_server::NodeCommandServiceServer,
+    },
 };
 use tokio::{net::TcpListener, time::sleep};
 use tokio_util::sync::CancellationToken;
 use tonic::service::Routes;
 
-use super::{Agent, admission::NodeAdmission, agent_service::AgentGrpc, enrolment, files};
+use super::{
+    Agent, admission::NodeAdmission, agent_service::AgentGrpc, command_service::CommandGrpc, enrolment,
+    files, host_watch, node_command,
+};
 use crate::service::HookGrpc;
 
 /// Root and the daemon's user only.
@@ -52,10 +58,13 @@ pub enum ServeError {
 /// # Errors
 /// When the socket can't be made or a server fails.
 pub async fn serve(agent: Arc<Agent>, hooks: HookGrpc) -> Result<(), ServeError> {
+    clean_commands(&agent).await;
+    tokio::spawn(host_watch::keep(Arc::clone(&agent)));
     let (routes, _health) = common_services()?;
     let routes = routes
         .add_service(AgentServiceServer::new(AgentGrpc(Arc::clone(&agent))))
-        .add_service(HookServiceServer::new(hooks));
+        .add_service(HookServiceServer::new(hooks))
+        .add_service(NodeCommandServiceServer::new(CommandGrpc::new(Arc::clone(&agent))));
     let routes = agent.backends().clone().add_services(&agent, routes);
 
     let run_dir = &agent.config().run_dir;
@@ -119,6 +128,16 @@ async fn serve_enrolled(agent: &Arc<Agent>, tls: TlsState, routes: Routes) -> Re
         () = agent.stopping().cancelled() => stop.cancel(),
     }
     Ok(serving.await?)
+}
+
+/// Ends what commands of an earlier daemon left running. One that can't be ended is no reason not to serve.
+async fn clean_commands(agent: &Agent) {
+    let dir = agent.commands_dir();
+    let cleaned = tokio::task::spawn_blocking(move || node_command::clean(&dir)).await;
+    let cleaned = cleaned.unwrap_or_else(|error| Err(io::Error::other(error)));
+    if let Err(error) = cleaned {
+        tracing::error!(%error, "commands of an earlier daemon may still run");
+    }
 }
 
 /// Opens the port; tries on where that fails, since the unix socket serves meanwhile.

@@ -4,4 +4,5 @@ mod daemon;
 mod enrol;
 mod freeze;
 mod hooks;
+mod hookset;
 mod membership;

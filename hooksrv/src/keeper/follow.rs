@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-use muster_core::hooks::{HookResult, ScriptResult, Skipped};
+use muster_core::hooks::{HookResult, ScriptResult};
 use rustix::process::Signal;
 use tokio::io::AsyncReadExt;
 use tokio::time::Instant;
@@ -72,7 +72,8 @@ pub(super) struct Told {
     /// The script that was started last and did not end.
     pub(super) process: Option<ProcessId>,
     scripts: Vec<ScriptResult>,
-    done: Option<(Vec<Skipped>, Option<String>)>,
+    /// Without the scripts.
+    done: Option<HookResult>,
 }
 
 impl Told {
@@ -93,16 +94,19 @@ impl Told {
                     tell(&script);
                     self.scripts.push(script);
                 }
-                Record::Done { skipped, failure } => self.done = Some((skipped, failure)),
+                Record::Done { skipped, failure, global_post_absent } => {
+                    let scripts = Vec::new();
+                    self.done = Some(HookResult { scripts, skipped, failure, global_post_absent });
+                }
             }
         }
     }
 
     /// The whole result, if the run has ended.
-    pub(super) fn into_result(self) -> Result<HookResult, Told> {
+    pub(super) fn into_result(self) -> Result<HookResult, Box<Told>> {
         match self.done {
-            Some((skipped, failure)) => Ok(HookResult { scripts: self.scripts, skipped, failure }),
-            None => Err(self),
+            Some(done) => Ok(HookResult { scripts: self.scripts, ..done }),
+            None => Err(Box::new(self)),
         }
     }
 }

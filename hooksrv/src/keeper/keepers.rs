@@ -112,6 +112,8 @@ impl HookKeepers {
                 let run = keepers.run_of(context.id());
                 let (place, output) = (run.place.clone(), keepers.runner.spare_output(context.id()));
                 let config = keepers.runner.config_for_keeper();
+                // The keeper holds the plan's set as well, but only once it has begun.
+                let _in_use = plan.in_use();
                 let request =
                     KeeperRequest { version: VERSION, call: context.id().clone(), plan, request, config };
                 let program = keepers.config.program.clone();
@@ -217,7 +219,7 @@ impl KeptRun {
         let ended = context.ended().clone();
         let result = match told.into_result() {
             Ok(result) => Some(result),
-            Err(told) => self.end_lost(&keeper, told).await,
+            Err(told) => self.end_lost(&keeper, *told).await,
         };
         // Not waited for: the answer is on its way meanwhile.
         tokio::spawn(async move {

@@ -64,9 +64,10 @@ fn keep(process: PreparedProcess, place: &Place) -> Result<(), Failure> {
     let Some(lock) = place.lock()? else {
         return Err("another keeper has this run".into());
     };
-    let Some(request) = place.take_request(&lock)? else {
+    let Some(mut request) = place.take_request(&lock)? else {
         return Err("the run was given up before it began".into());
     };
+    request.plan.hold_set()?;
     let ended = runtime.block_on(run(process, request, ReportWriter::open(place)?, orders))?;
     // The daemon that started this process has been woken and makes its own copy durable, if it lives; both at once would
     // wait for each other's disk.
@@ -93,8 +94,8 @@ async fn run(
         return Err("the run was broken off by a signal to its keeper".into());
     }
     let (mut writer, failure) = watch.into_parts();
-    let HookResult { scripts: _, skipped, failure: of_run } = result;
-    writer.write(&Record::Done { skipped, failure: failure.or(of_run) })?;
+    let HookResult { scripts: _, skipped, failure: of_run, global_post_absent } = result;
+    writer.write(&Record::Done { skipped, failure: failure.or(of_run), global_post_absent })?;
     Ok(writer)
 }
 

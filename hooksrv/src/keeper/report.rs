@@ -21,7 +21,12 @@ pub(super) enum Record {
     /// A script's result.
     Ended(ScriptResult),
     /// The run has ended; with the results before it this is the whole answer.
-    Done { skipped: Vec<Skipped>, failure: Option<String> },
+    Done {
+        skipped: Vec<Skipped>,
+        failure: Option<String>,
+        #[serde(default)]
+        global_post_absent: bool,
+    },
 }
 
 /// The keeper's end.

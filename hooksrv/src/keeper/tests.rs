@@ -108,11 +108,12 @@ impl Run {
         let runner = self.runner();
         let directory = DirectoryName::new("node-add", Phase::Pre).unwrap();
         let env = muster_core::hooks::Env::new().set("SECRET", "s");
+        let request = HookRequest::new(directory, env, HookPolicy::default());
         KeeperRequest {
             version: VERSION,
             call: CallId::parse("17/pre/1").unwrap(),
-            plan: runner.plan(&directory).await,
-            request: HookRequest { directory, env, policy: HookPolicy::default() },
+            plan: runner.plan(&request).await,
+            request,
             config: runner.config_for_keeper(),
         }
     }
@@ -152,7 +153,10 @@ async fn a_record_without_its_end_does_not_count_until_it_has_one() {
     assert_eq!(reader.read().unwrap(), [Record::Begun { version: VERSION }]);
     assert_eq!(reader.read().unwrap(), []);
     file.write_all(b"\"failure\":null}}\n").unwrap();
-    assert_eq!(reader.read().unwrap(), [Record::Done { skipped: Vec::new(), failure: None }]);
+    assert_eq!(
+        reader.read().unwrap(),
+        [Record::Done { skipped: Vec::new(), failure: None, global_post_absent: false }]
+    );
 }
 
 #[tokio::test]

@@ -1,10 +1,10 @@
 //! Hook runs as calls: once, joined, answered again, ended.
 
-use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use muster_core::calls::AliveJobs;
 use muster_core::hooks::{Env, HookPolicy, HookResult, Phase, ScriptOutcome, ScriptResult};
 use muster_hooksrv::{
     Call, CallError, CallId, CallItem, CallRegistry, CallStream, DirectoryName, HookKeepers, HookRequest,
@@ -45,11 +45,8 @@ impl Node {
     }
 
     pub(crate) async fn run(&self, id: &str, job: u64, content: &str) -> Result<Stream, CallError> {
-        let request = HookRequest {
-            directory: DirectoryName::new("node-add", Phase::Pre).unwrap(),
-            env: Env::new(),
-            policy: HookPolicy::default(),
-        };
+        let directory = DirectoryName::new("node-add", Phase::Pre).unwrap();
+        let request = HookRequest::new(directory, Env::new(), HookPolicy::default());
         let digest = RequestDigest::of(content.as_bytes());
         run_hooks(&self.keepers, &self.calls, CallId::parse(id).unwrap(), digest, job, request).await
     }
@@ -168,21 +165,25 @@ async fn runs_of_jobs_that_are_not_alive_are_ended_and_others_go_on() {
         format!("echo $$ >>{}; while [ ! -e {} ]; do sleep 0.02; done", pids.display(), gate.display());
     node.script("10-a", &body);
     let mut streams = Vec::new();
-    for job in [1, 2, 3] {
-        streams.push(node.run(&format!("{job}/pre/1"), job, "x").await.unwrap());
+    for (job, step) in [(1, "pre"), (2, "pre"), (3, "pre"), (4, "post"), (4, "end")] {
+        streams.push(node.run(&format!("{job}/{step}/1"), job, "x").await.unwrap());
     }
-    let running = started(pids, 3).await;
-    assert_eq!(node.calls.end_others(&BTreeSet::from([1, 3])).await, 1);
-    assert_eq!(running.iter().filter(|pid| is_alive(**pid)).count(), 2);
+    let running = started(pids, 5).await;
+    let alive = AliveJobs { all: [1, 3, 4].into(), ending: [4].into() };
+    assert_eq!(node.calls.end_others(&alive).await, 2, "job 2, and what job 4 had before its end is told");
+    assert_eq!(running.iter().filter(|pid| is_alive(**pid)).count(), 3);
     assert_eq!(node.calls.end_job(3).await, 1);
-    assert_eq!(running.iter().filter(|pid| is_alive(**pid)).count(), 1);
+    assert_eq!(running.iter().filter(|pid| is_alive(**pid)).count(), 2);
     assert_eq!(node.calls.end_job(3).await, 0);
     fs::write(gate, "").unwrap();
     let mut outcomes = Vec::new();
     for stream in streams {
         outcomes.push(items(stream).await.1.unwrap().scripts.remove(0).outcome);
     }
-    assert_eq!(outcomes, [ScriptOutcome::Passed, ScriptOutcome::Ended, ScriptOutcome::Ended]);
+    assert_eq!(outcomes, {
+        use ScriptOutcome::{Ended, Passed};
+        [Passed, Ended, Ended, Ended, Passed]
+    });
 }
 
 /// A registry of backend calls, as noded has.

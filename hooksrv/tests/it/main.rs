@@ -4,6 +4,7 @@
 
 mod calls;
 mod crash;
+mod extras;
 mod keeper;
 mod running;
 mod scanning;

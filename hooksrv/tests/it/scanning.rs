@@ -26,11 +26,8 @@ async fn d1_each_phase_has_its_directory() {
     fs::create_dir(&post).unwrap();
     executable(post.join("10-post"), "#!/bin/sh\n");
     for (phase, name) in [(Phase::Pre, "10-pre"), (Phase::Post, "10-post")] {
-        let request = HookRequest {
-            directory: DirectoryName::new("node-add", phase).unwrap(),
-            env: Env::new(),
-            policy: HookPolicy::default(),
-        };
+        let directory = DirectoryName::new("node-add", phase).unwrap();
+        let request = HookRequest::new(directory, Env::new(), HookPolicy::default());
         let result = hooks.run_with(&request, &Seen::default(), &CancellationToken::new()).await;
         assert_eq!(names(&result), [name]);
     }

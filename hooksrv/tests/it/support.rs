@@ -70,7 +70,7 @@ impl Hooks {
         seen: &Seen,
         cancel: &CancellationToken,
     ) -> HookResult {
-        let plan = self.runner.plan(&request.directory).await;
+        let plan = self.runner.plan(request).await;
         self.runner.run(plan, &CallId::parse("17/pre/1").unwrap(), request, seen, cancel).await
     }
 }
@@ -87,7 +87,7 @@ pub(crate) fn set_mode(path: &Path, mode: u32) {
 }
 
 pub(crate) fn request(env: Env, policy: HookPolicy) -> HookRequest {
-    HookRequest { directory: DirectoryName::new("node-add", Phase::Pre).unwrap(), env, policy }
+    HookRequest::new(DirectoryName::new("node-add", Phase::Pre).unwrap(), env, policy)
 }
 
 /// What a run told while it went on.

@@ -4,6 +4,7 @@
 //! their replies and effects are released in order. A store error is returned and ends the process: the memory is ahead
 //! of the disk then, and a restart from the disk is the way back.
 
+mod follow_up;
 mod queue;
 mod submit;
 
@@ -246,7 +247,10 @@ impl<S: Store, C: Clock, I: Ids> Driver<S, C, I> {
 
     /// Gives the office away, unless jobs are going.
     fn hand_over(&mut self, successor: String, reply: HandOverReply) {
-        let alive: Vec<String> = self.engine.alive().map(|id| id.to_string()).collect();
+        // Back to its old holder it goes with jobs at their end, which never began here: nobody waits for them.
+        let goes_back = self.engine.cluster().is_some_and(|cluster| cluster.master.as_str() == successor);
+        let alive = self.engine.jobs().filter(|job| job.alive() && !(goes_back && job.is_ending()));
+        let alive: Vec<String> = alive.map(|job| job.id().to_string()).collect();
         if !alive.is_empty() {
             let why = format!("jobs are not over yet: {}", alive.join(", "));
             return self.released.replies.push(Box::new(move || reply(Err(why))));
@@ -271,8 +275,10 @@ impl<S: Store, C: Clock, I: Ids> Driver<S, C, I> {
     /// # Errors
     /// When the store could not; the process must end then.
     pub fn flush(&mut self) -> Result<Released, StoreError> {
+        // The last first: who hears of a job's end may ask at once for the jobs that it asked for.
         let jobs: Vec<Job> = std::mem::take(&mut self.changed_jobs)
             .into_iter()
+            .rev()
             .filter_map(|id| self.engine.job(id).cloned())
             .collect();
         let config = std::mem::take(&mut self.changed_config);
@@ -341,6 +347,9 @@ impl<S: Store, C: Clock, I: Ids> Driver<S, C, I> {
         self.changed_config.extend(output.changes.config);
         self.released.edits.extend(output.changes.edits);
         self.released.effects.extend(output.effects);
+        for asked in output.follow_ups {
+            self.submit_follow_ups(asked);
+        }
     }
 
     fn cancel(&mut self, job: u64, kill: bool, reply: CancelReply) {
@@ -352,9 +361,15 @@ impl<S: Store, C: Clock, I: Ids> Driver<S, C, I> {
             (false, _) => Err(format!("there is no job {job}")),
             (true, Some(why)) => Err(why),
             (true, None) => {
+                let was_ending = self.engine.job(job).is_some_and(Job::is_unlocked);
                 self.input(input);
                 let over = self.engine.job(job).is_some_and(Job::over);
-                Ok(if over { format!("job {job} is {word}") } else { format!("job {job} is being {word}") })
+                Ok(match (was_ending, over) {
+                    // How it ends was settled before.
+                    (true, _) => format!("the scripts at the end of job {job} are ended"),
+                    (false, true) => format!("job {job} is {word}"),
+                    (false, false) => format!("job {job} is being {word}"),
+                })
             }
         };
         self.released.replies.push(Box::new(move || reply(answer)));
@@ -371,6 +386,7 @@ fn committed(job: &Job) -> bool {
         | Phase::Running { .. }
         | Phase::Undoing { .. }
         | Phase::Blocked { .. }
+        | Phase::Ending { .. }
         | Phase::Done { .. } => false,
     }
 }

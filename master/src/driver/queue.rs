@@ -94,7 +94,8 @@ impl<S: Store, C: Clock, I: Ids> Driver<S, C, I> {
                 | Phase::Running { .. }
                 | Phase::Cleaning { .. }
                 | Phase::PostHooks { .. }
-                | Phase::Undoing { .. } => &mut facts.running,
+                | Phase::Undoing { .. }
+                | Phase::Ending { .. } => &mut facts.running,
                 Phase::Blocked { .. } => &mut facts.blocked,
                 Phase::Done { .. } => &mut facts.ended,
             };

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use muster_core::{
     engine::{Dependency, Ending, Input, Job, Priority, Submission, SubmitError},
+    facts::NodeFacts,
     model::Cluster,
     ops::{FRESH_UUIDS, Fresh, JobRepair, Op, PendingNode, Repair},
 };
@@ -26,6 +27,8 @@ pub struct Request {
     pub request_id: String,
     /// The host that a node add names.
     pub pending: Option<PendingNode>,
+    /// What the node that the operation is about says of its host.
+    pub node_facts: Option<NodeFacts>,
     /// The cluster that an init would make.
     pub new_cluster: Option<Box<Cluster>>,
     /// Jobs that must be over before.
@@ -48,6 +51,7 @@ impl Request {
             dry_run: false,
             request_id: String::new(),
             pending: None,
+            node_facts: None,
             new_cluster: None,
             depends: Vec::new(),
             priority: Priority::default(),
@@ -115,6 +119,7 @@ impl<S: Store, C: Clock, I: Ids> Driver<S, C, I> {
             new_cluster: request.new_cluster,
             now_ms: self.clock.now().wall_ms,
             repair,
+            node_facts: request.node_facts,
         };
         let submission = Submission {
             id,

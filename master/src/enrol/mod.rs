@@ -16,6 +16,7 @@ mod pending;
 mod services;
 mod state;
 mod token;
+mod told;
 
 #[cfg(test)]
 mod tests;
@@ -24,7 +25,8 @@ mod wire_tests;
 
 pub use self::{
     pending::{FACTS_MAX, PENDING_LIFETIME, PENDING_MAX, PendingHost, SignedHost},
-    services::{ENROL_BYTES_MAX, enrolment_server, token_server},
+    services::{ENROL_BYTES_MAX, token_server},
     state::{ClusterFacts, EnrolError, Enrolment, Office, Wall},
     token::{TOKEN_LIFETIME, TOKEN_LIFETIME_MAX, TOKENS_MAX, Token},
 };
+pub(crate) use services::enrolment_server;

@@ -2,8 +2,8 @@
 
 use std::{collections::BTreeMap, net::IpAddr, time::Duration};
 
-use muster_core::{names::NodeName, ops};
-use muster_proto::{transport::Fingerprint, v1};
+use muster_core::{facts::NodeFacts, names::NodeName, ops};
+use muster_proto::{convert::host, transport::Fingerprint, v1};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
@@ -40,6 +40,12 @@ pub struct PendingHost {
     pub hooks_only: bool,
     /// What else it says of itself.
     pub facts: BTreeMap<String, String>,
+    /// What its host is.
+    #[serde(default)]
+    pub host: Option<NodeFacts>,
+    /// When that was looked at, by its own clock.
+    #[serde(default)]
+    pub host_collected_ms: u64,
     /// Its signing request, DER, hexadecimal.
     pub csr_hex: String,
     /// The same for its data certificate, if it wants one.
@@ -97,6 +103,8 @@ impl PendingHost {
             version: request.version,
             hooks_only: request.hooks_only,
             facts: request.facts.into_iter().collect(),
+            host_collected_ms: request.host.as_ref().map_or(0, |host| host.collected_ms),
+            host: request.host.map(host::node_facts),
             csr_hex: hex::hex_of(&request.csr_der),
             data_csr_hex: request.data_csr_der.as_deref().map(hex::hex_of),
             signed: None,
@@ -130,6 +138,7 @@ impl PendingHost {
             version: self.version.clone(),
             hooks_only: self.hooks_only,
             facts: self.facts.clone().into_iter().collect(),
+            host: self.host.as_ref().map(|facts| host::host_facts(facts, self.host_collected_ms)),
         }
     }
 }

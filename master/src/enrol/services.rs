@@ -20,16 +20,27 @@ use super::{
     pending::PendingHost,
     state::{EnrolError, Enrolment},
     token::TOKEN_LIFETIME,
+    told,
 };
+use crate::events::Events;
 
 /// The longest request of a host without a certificate: signing request and facts, with room.
 pub const ENROL_BYTES_MAX: usize = 64 * 1024;
 
 struct Services(Arc<Enrolment>);
 
+struct HostServices {
+    enrolment: Arc<Enrolment>,
+    events: Arc<Events>,
+}
+
 /// The service for new hosts.
-pub fn enrolment_server(enrolment: &Arc<Enrolment>) -> EnrolmentServiceServer<impl EnrolmentService + use<>> {
-    EnrolmentServiceServer::new(Services(enrolment.clone())).max_decoding_message_size(ENROL_BYTES_MAX)
+pub(crate) fn enrolment_server(
+    enrolment: &Arc<Enrolment>,
+    events: &Arc<Events>,
+) -> EnrolmentServiceServer<impl EnrolmentService + use<>> {
+    let services = HostServices { enrolment: enrolment.clone(), events: events.clone() };
+    EnrolmentServiceServer::new(services).max_decoding_message_size(ENROL_BYTES_MAX)
 }
 
 /// The service for admins.
@@ -38,16 +49,21 @@ pub fn token_server(enrolment: &Arc<Enrolment>) -> TokenServiceServer<impl Token
 }
 
 #[tonic::async_trait]
-impl EnrolmentService for Services {
+impl EnrolmentService for HostServices {
     async fn enrol(&self, request: Request<EnrolRequest>) -> Result<Response<EnrolResponse>, Status> {
         let source = Peer::of(&request)?.address();
         let source =
             source.ok_or_else(|| Status::failed_precondition("a host joins over the network only"))?;
-        let enrolled = self.0.enrol(request.into_inner(), source.ip()).await;
+        let request = request.into_inner();
+        let said = told::said(&request);
+        let enrolled = self.enrolment.enrol(request, source.ip()).await;
         let (host, cluster) = enrolled.map_err(|error| {
             tracing::warn!(%source, %error, "a host was not enrolled");
-            status(&error)
+            let status = status(&error);
+            self.events.push(told::failed(said, source.ip(), status.message()));
+            status
         })?;
+        self.events.push(told::pending(&host));
         Ok(Response::new(EnrolResponse {
             enrolment_uuid: host.enrolment.to_string(),
             cluster_uuid: cluster.uuid.to_string(),
@@ -63,7 +79,7 @@ impl EnrolmentService for Services {
     ) -> Result<Response<Self::CollectStream>, Status> {
         let uuid = request.into_inner().enrolment_uuid.parse();
         let uuid = uuid.map_err(|_| Status::invalid_argument("enrolment_uuid is no uuid"))?;
-        Ok(Response::new(Box::pin(collect(&self.0, uuid)?)))
+        Ok(Response::new(Box::pin(collect(&self.enrolment, uuid)?)))
     }
 }
 

@@ -9,6 +9,7 @@ use std::{
 
 use muster_core::{
     edit::Touched,
+    facts::NodeFacts,
     model::Cluster,
     names::{ClusterName, NodeName},
     ops,
@@ -178,6 +179,13 @@ impl Enrolment {
     pub fn pending(&self, name: &NodeName) -> Option<ops::PendingNode> {
         let now_ms = self.now_ms();
         self.state().hosts.get(name).filter(|host| !host.expired(now_ms)).map(PendingHost::for_add)
+    }
+
+    /// What the pending host of this name says of itself.
+    pub fn node_facts(&self, name: &NodeName) -> Option<NodeFacts> {
+        let now_ms = self.now_ms();
+        let state = self.state();
+        state.hosts.get(name).filter(|host| !host.expired(now_ms)).and_then(|host| host.host.clone())
     }
 
     /// All pending hosts, by name.

@@ -171,6 +171,7 @@ pub(super) fn request(node: &str, token: &str) -> EnrolRequest {
         version: "0.1.0".to_owned(),
         hooks_only: false,
         facts: [("cpus".to_owned(), "2".to_owned())].into(),
+        host: None,
     }
 }
 

@@ -38,8 +38,9 @@ async fn serve(world: &World) -> (SocketAddr, TlsState) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let (routes, _) = common_services().unwrap();
-    let routes =
-        routes.add_service(enrolment_server(&world.enrolment)).add_service(token_server(&world.enrolment));
+    let routes = routes
+        .add_service(enrolment_server(&world.enrolment, &Default::default()))
+        .add_service(token_server(&world.enrolment));
     let stop = CancellationToken::new();
     let (pins, connections) = (world.pins.clone(), world.connections.clone());
     tokio::spawn(serve_tls(listener, own.tls.clone(), routes, pins, connections, stop));

@@ -66,7 +66,8 @@ pub(super) enum Verdict {
     },
 }
 
-/// Looks at an instance that is wanted up, and whose guest runs on its primary with these mirrors.
+/// Looks at an instance that is wanted up, and whose guest runs on its primary with these mirrors, or had them when it ended
+/// there by itself.
 pub(super) fn decide(instance: &Instance, mirrors: &MirrorsSeen) -> Verdict {
     let (mut differ, mut behind, mut syncing) = (Vec::new(), Vec::new(), false);
     let copies =

@@ -117,12 +117,22 @@ impl Need {
     }
 }
 
+/// Whether a guest computes, or has ended by itself: its copies are what their mirrors were then. Nothing is said of one that
+/// stands still or was stopped, which somebody else sees to.
+fn runs(guest: &v1::GuestState) -> Option<bool> {
+    match guest.state() {
+        v1::RunState::Running => Some(true),
+        v1::RunState::ShutDown | v1::RunState::Crashed => Some(false),
+        v1::RunState::Unspecified | v1::RunState::Paused | v1::RunState::Stopped => None,
+    }
+}
+
 /// What instances need, those first that must be settled.
 fn needs(picture: &Picture<'_>, memory: &mut Memory, now: Instant) -> Vec<Need> {
     let mut guests: BTreeMap<&NodeName, BTreeMap<Uuid, &v1::GuestState>> = BTreeMap::new();
     for (node, state) in &picture.said {
-        let running = state.guests.iter().filter(|guest| guest.state() == v1::RunState::Running);
-        let by_uuid = running.filter_map(|guest| Some((guest.instance_uuid.parse().ok()?, guest)));
+        let told = state.guests.iter().filter(|guest| runs(guest).is_some());
+        let by_uuid = told.filter_map(|guest| Some((guest.instance_uuid.parse().ok()?, guest)));
         guests.insert(node, by_uuid.collect());
     }
     let (mut settles, mut syncs) = (Vec::new(), Vec::new());
@@ -130,13 +140,15 @@ fn needs(picture: &Picture<'_>, memory: &mut Memory, now: Instant) -> Vec<Need> 
     let wanted = picture.cluster.instances.values().filter(|instance| instance.up);
     for instance in wanted.filter(|instance| follows(picture.cluster, instance)) {
         let guest = guests.get(&instance.primary).and_then(|guests| guests.get(&instance.uuid));
-        let Some(guest) = guest else { continue };
+        let Some((guest, runs)) = guest.and_then(|guest| Some((*guest, runs(guest)?))) else { continue };
         let mirrors = mirrors_of(guest);
-        for node in syncing_on(instance, &mirrors) {
+        for node in syncing_on(instance, &mirrors).into_iter().filter(|_| runs) {
             *syncing.entry(node).or_default() += 1;
         }
         let verdict = decide(instance, &mirrors);
         let copies_on = match &verdict {
+            // Nothing follows a guest that has ended.
+            Verdict::Sync { .. } if !runs => continue,
             Verdict::InOrder => {
                 memory.in_order(instance.uuid, now);
                 continue;
@@ -360,7 +372,7 @@ mod tests {
     fn nothing_is_needed_where_no_guest_runs_on_its_primary() {
         use v1::{MirrorStatus::Broken, RunState};
         for state in [CopyState::Consistent, CopyState::Stale] {
-            for run in [RunState::Paused, RunState::Stopped, RunState::ShutDown, RunState::Crashed] {
+            for run in [RunState::Paused, RunState::Stopped] {
                 assert!(World::new(state, run, Broken).needs().is_empty(), "{run:?}");
             }
             let mut down = World::new(state, RunState::Running, Broken);
@@ -375,6 +387,23 @@ mod tests {
             let mut silent = World::new(state, RunState::Running, Broken);
             silent.said.remove(&name("node2"));
             assert!(silent.needs().is_empty(), "its primary can't be asked");
+        }
+    }
+
+    #[test]
+    fn copies_of_a_guest_that_ended_by_itself_are_what_their_mirrors_were() {
+        use v1::MirrorStatus::{Broken, Ready, Syncing};
+        for run in [v1::RunState::ShutDown, v1::RunState::Crashed] {
+            assert_eq!(World::new(CopyState::Consistent, run, Broken).needs(), [SETTLE]);
+            assert_eq!(World::new(CopyState::Inconsistent, run, Ready).needs().len(), 1);
+            for (state, mirror) in [
+                (CopyState::Consistent, Ready),
+                (CopyState::Inconsistent, Syncing),
+                (CopyState::Stale, Broken),
+                (CopyState::Inconsistent, Broken),
+            ] {
+                assert!(World::new(state, run, mirror).needs().is_empty(), "{run:?} {state:?} {mirror:?}");
+            }
         }
     }
 

@@ -20,6 +20,7 @@ use tokio::{
 };
 
 use super::{
+    hookset::{SetAttempt, UsedSet},
     limits::words,
     link::{Link, NodeInfo, Target, dial},
     shared::Shared,
@@ -55,6 +56,8 @@ pub(super) struct Inner {
     pub(super) facts_acked: AtomicU64,
     /// One push of facts at a time.
     pub(super) facts_gate: tokio::sync::Mutex<()>,
+    /// One hook set at a time.
+    pub(super) set_gate: tokio::sync::Mutex<()>,
 }
 
 /// What is known of the node.
@@ -62,6 +65,10 @@ pub(super) struct Inner {
 pub(super) struct Seen {
     pub(super) state: Option<(Arc<v1::NodeState>, Instant)>,
     pub(super) info: Option<NodeInfo>,
+    /// The hook set that it said it uses, and none before it said anything.
+    pub(super) hook_set: Option<UsedSet>,
+    /// The last attempt to bring it another one.
+    pub(super) set_attempt: Option<SetAttempt>,
     /// Why there is no connection, after an attempt or a loss.
     pub(super) trouble: Option<String>,
 }
@@ -137,6 +144,7 @@ impl NodeClient {
             seen: Mutex::default(),
             facts_acked: AtomicU64::new(FACTS_UNKNOWN),
             facts_gate: tokio::sync::Mutex::default(),
+            set_gate: tokio::sync::Mutex::default(),
         };
         NodeClient { inner: Arc::new(inner) }
     }
@@ -217,6 +225,7 @@ impl NodeClient {
                 drop(connection);
                 tracing::debug!(node = %self.name(), version = info.version, skew_ms = info.skew_ms, "connected");
                 let mut seen = self.seen();
+                seen.hook_set = Some(UsedSet { digest: info.hook_set.clone() });
                 seen.info = Some(info);
                 seen.trouble = None;
                 drop(seen);

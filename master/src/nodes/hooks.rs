@@ -1,9 +1,12 @@
 //! Runs a hook directory on a node and collects what its scripts did.
 
-use std::{sync::Arc, time::Instant};
+use std::{collections::BTreeMap, sync::Arc, time::Instant};
 
-use muster_core::hooks::{
-    Env, HookPolicy, HookResult, NodeAnswer, NodeReport, NotReached, Phase, ScriptResult,
+use muster_core::{
+    engine::GlobalRun,
+    hooks::{
+        Env, HookPolicy, HookResult, NodeAnswer, NodeReport, NotReached, Phase, ScriptResult, VARIABLE_PREFIX,
+    },
 };
 use muster_proto::{
     convert::hooks::HookWireError,
@@ -40,21 +43,42 @@ pub struct RunHooks {
     pub policy: HookPolicy,
     /// The node was silent earlier in the same job: it is waited for only if a short probe answers.
     pub probe: bool,
+    /// The global directory beside it; all that runs where the prefix is empty.
+    pub global: Option<GlobalRun>,
+    /// Files that the node makes for the run, by variable.
+    pub files: BTreeMap<String, String>,
+}
+
+fn wire_env(env: &Env) -> Vec<v1::EnvVariable> {
+    let variable =
+        |(name, value): (&str, &str)| v1::EnvVariable { name: wire_name(name), value: value.to_owned() };
+    env.iter().map(variable).collect()
+}
+
+fn wire_name(name: &str) -> String {
+    format!("{VARIABLE_PREFIX}{name}")
 }
 
 impl RunHooks {
-    fn request(&self) -> v1::RunHooksRequest {
-        let env = self
-            .env
-            .iter()
-            .map(|(name, value)| v1::EnvVariable { name: format!("GANETI_{name}"), value: value.to_owned() });
+    pub(super) fn request(&self) -> v1::RunHooksRequest {
+        let global = self.global.as_ref().map(|global| v1::GlobalRun {
+            phase: v1::HookPhase::from(global.phase).into(),
+            env: wire_env(&global.env),
+            policy: Some(global.policy.clone().into()),
+        });
+        let files = self.files.iter().map(|(variable, content)| v1::HookFile {
+            variable: wire_name(variable),
+            content: content.clone().into_bytes(),
+        });
         v1::RunHooksRequest {
             context: None,
             call_id: self.call_id.clone(),
             job_id: self.job,
             phase: v1::HookPhase::from(self.phase).into(),
             prefix: self.prefix.clone(),
-            env: env.collect(),
+            env: wire_env(&self.env),
+            global,
+            files: files.collect(),
             policy: Some(self.policy.clone().into()),
         }
     }
@@ -79,11 +103,11 @@ impl Collected<'_> {
 
     /// The whole result; scripts that only the stream told of are kept.
     fn complete(&mut self, result: HookResult) -> HookResult {
-        let HookResult { scripts, skipped, failure } = result;
+        let HookResult { scripts, skipped, failure, global_post_absent } = result;
         for script in scripts {
             self.add(script);
         }
-        HookResult { scripts: std::mem::take(&mut self.scripts), skipped, failure }
+        HookResult { scripts: std::mem::take(&mut self.scripts), skipped, failure, global_post_absent }
     }
 }
 
@@ -95,7 +119,7 @@ impl NodeClient {
         let start = Instant::now();
         let mut collected = Collected { scripts: Vec::new(), on_script };
         let answered = self.run_hooks_tries(run, &mut collected).await;
-        let received = |failure| HookResult { scripts: collected.scripts, skipped: Vec::new(), failure };
+        let received = |failure| HookResult { scripts: collected.scripts, failure, ..HookResult::default() };
         let answer = match answered {
             Ok(answer) => answer,
             Err(CallError::NotReached(reason)) => {
@@ -134,7 +158,7 @@ impl NodeClient {
         mut request: v1::RunHooksRequest,
         collected: &mut Collected<'_>,
     ) -> Result<NodeAnswer, CallError> {
-        self.facts_before_hooks(link).await?;
+        self.before_hooks(link).await?;
         request.context = Some(self.inner.shared.context());
         let error = |status| self.inner.shared.error_after(link.idle(), &status);
         let mut events = link.hooks().run_hooks(request).await.map_err(error)?.into_inner();
@@ -160,6 +184,15 @@ impl NodeClient {
         }
     }
 
+    /// What is seen to before scripts run on the node.
+    pub(super) async fn before_hooks(&self, link: &Arc<Link>) -> Result<(), CallError> {
+        self.facts_before_hooks(link).await?;
+        if let Some(before) = self.inner.shared.before_hooks.get() {
+            before(self.clone()).await;
+        }
+        Ok(())
+    }
+
     /// Scripts read the cluster's facts, so a node that is behind gets them first. Old facts are better than no
     /// verdict: without an answer in time the call goes on.
     async fn facts_before_hooks(&self, link: &Arc<Link>) -> Result<(), CallError> {
@@ -175,7 +208,7 @@ impl NodeClient {
     }
 }
 
-fn unreadable(error: HookWireError) -> CallError {
+pub(super) fn unreadable(error: HookWireError) -> CallError {
     let message = format!("the node's answer can't be read: {error}");
     CallError::Refused { code: Code::Internal, message }
 }

@@ -15,7 +15,7 @@ use muster_proto::{
     },
     v1::{
         self, agent_service_client::AgentServiceClient, hook_service_client::HookServiceClient,
-        node_service_client::NodeServiceClient,
+        node_command_service_client::NodeCommandServiceClient, node_service_client::NodeServiceClient,
     },
 };
 use tokio::time::timeout;
@@ -42,6 +42,8 @@ pub struct NodeInfo {
     pub facts_serial: u64,
     /// Whether it runs hooks only.
     pub hooks_only: bool,
+    /// The cluster's hook set that it uses.
+    pub hook_set: Option<String>,
 }
 
 /// Where a node's daemon is.
@@ -71,6 +73,10 @@ impl Link {
 
     pub(super) fn node(&self) -> NodeServiceClient<Channel> {
         NodeServiceClient::new(self.channel.clone())
+    }
+
+    pub(super) fn commands(&self) -> NodeCommandServiceClient<Channel> {
+        NodeCommandServiceClient::new(self.channel.clone())
     }
 
     /// Notes that the daemon has just answered.
@@ -144,13 +150,15 @@ pub(super) async fn greet(shared: &Shared, name: &NodeName, link: &Link) -> Resu
     let limit = shared.limits().hello;
     let sent = Instant::now();
     let sent_ms = now_ms();
+    let alive = (shared.settings.alive_jobs)();
     let request = v1::HelloRequest {
         context: Some(shared.context()),
         version: shared.settings.version.clone(),
-        alive_jobs: (shared.settings.alive_jobs)(),
+        alive_jobs: alive.all.into_iter().collect(),
         now_ms: sent_ms,
         node_name: name.as_str().to_owned(),
         guests: (shared.settings.guests)(name).into_iter().map(generation).collect(),
+        ending_jobs: alive.ending.into_iter().collect(),
     };
     let answer = timeout(limit, link.agent().hello(request)).await;
     let answer = answer
@@ -167,6 +175,7 @@ pub(super) async fn greet(shared: &Shared, name: &NodeName, link: &Link) -> Resu
         epoch_seen: answer.epoch_seen,
         facts_serial: answer.facts_serial,
         hooks_only: answer.hooks_only,
+        hook_set: answer.hook_set,
     })
 }
 

@@ -10,15 +10,18 @@
 
 mod agent;
 mod client;
+mod command;
 mod console;
 mod copy;
 mod drain;
 mod execute;
 mod facts;
 mod hooks;
+mod hookset;
 mod limits;
 mod link;
 mod registry;
+mod script;
 mod shared;
 mod trouble;
 mod watch;
@@ -28,12 +31,14 @@ mod tests;
 
 pub use self::{
     client::NodeClient,
+    command::SentFile,
     execute::{OnProgress, Progress},
     facts::facts_of,
     hooks::{OnScript, RunHooks},
+    hookset::{BeforeHooks, Brought, SetAsk, SetAttempt, SetOffer, UsedSet},
     limits::Limits,
     link::NodeInfo,
     registry::NodeRegistry,
-    shared::{AliveJobs, Guests, Office, OfficeLost, Settings},
+    shared::{Alive, Guests, HostTold, Office, OfficeLost, Settings},
     trouble::CallError,
 };

@@ -22,8 +22,8 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use uuid::Uuid;
 
 use super::{
-    CallError, NodeClient, NodeInfo, Office, OnProgress, OnScript, RunHooks, Settings, copy::copy_image,
-    facts::facts_of, link::Target, shared::Shared,
+    BeforeHooks, CallError, NodeClient, NodeInfo, Office, OnProgress, OnScript, RunHooks, Settings,
+    copy::copy_image, facts::facts_of, link::Target, shared::Shared,
 };
 
 /// The nodes that the master calls. Cheap to clone; clones share everything. Must be used within a tokio runtime.
@@ -96,14 +96,28 @@ impl NodeRegistry {
 
     /// Forgets the cluster: no node but the local one is known, nothing goes on in the background.
     pub fn clear(&self) {
+        self.end_members();
+        self.set_office(Office::default());
+    }
+
+    /// The same after a cluster was destroyed: the local node is called in its name still, for the post scripts of its
+    /// end. The next cluster brings an office of its own.
+    pub fn end_members(&self) {
         self.inner.shared.facts.send_replace(None);
         self.members_mut().clear();
-        self.set_office(Office::default());
+        self.reset_all();
     }
 
     /// Sets the facts that the nodes are to have; sent in the background, the newest only.
     pub fn set_facts(&self, facts: v1::Facts) {
         self.inner.shared.facts.send_replace(Some(Arc::new(facts)));
+    }
+
+    /// Sets what is called before hooks run on a node; once.
+    pub fn set_before_hooks(&self, before: BeforeHooks) {
+        if self.inner.shared.before_hooks.set(before).is_err() {
+            tracing::error!("what is done before hooks was set before");
+        }
     }
 
     /// The node on this host, member or not.

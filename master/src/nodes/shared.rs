@@ -2,22 +2,24 @@
 
 use std::{
     path::PathBuf,
-    sync::{Arc, atomic::AtomicU64},
+    sync::{Arc, OnceLock, atomic::AtomicU64},
 };
 
 use arc_swap::{ArcSwap, ArcSwapOption};
-use muster_core::names::NodeName;
+use muster_core::{calls::AliveJobs, names::NodeName};
 use muster_proto::{transport::TlsState, v1};
 use tokio::sync::{Notify, watch};
 use uuid::Uuid;
 
-use super::Limits;
+use super::{BeforeHooks, Limits};
 
-/// The jobs that are not finished: a node ends the runs of all others when it is greeted.
-pub type AliveJobs = Arc<dyn Fn() -> Vec<u64> + Send + Sync>;
+/// The jobs that have something to do: a node ends the runs of all others when it is greeted.
+pub type Alive = Arc<dyn Fn() -> AliveJobs + Send + Sync>;
 /// The instances that have files on a node, with their generations, as the configuration has them: a guest of an earlier
 /// generation is of the past, and the node kills it when it is greeted.
 pub type Guests = Arc<dyn Fn(&NodeName) -> Vec<(Uuid, u64)> + Send + Sync>;
+/// Told each state that a node pushes.
+pub type HostTold = Arc<dyn Fn(&NodeName, &v1::NodeState) + Send + Sync>;
 /// Told why when a node refuses this master's epoch: another master is in office. May be called more than once.
 pub type OfficeLost = Arc<dyn Fn(String) + Send + Sync>;
 
@@ -33,11 +35,13 @@ pub struct Settings {
     /// Limits of waiting.
     pub limits: Limits,
     /// Asked at each greeting.
-    pub alive_jobs: AliveJobs,
+    pub alive_jobs: Alive,
     /// Asked at each greeting.
     pub guests: Guests,
     /// Told when the office is lost.
     pub office_lost: OfficeLost,
+    /// Told of nodes' states.
+    pub host_told: HostTold,
 }
 
 /// What every call tells the node of this master.
@@ -58,6 +62,8 @@ pub(super) struct Shared {
     pub(super) facts: watch::Sender<Option<Arc<v1::Facts>>>,
     /// Told when a node says something new of mirrors.
     pub(super) mirrors_changed: Notify,
+    /// Called before hooks run on a node; none in a registry that has no sets to bring.
+    pub(super) before_hooks: OnceLock<BeforeHooks>,
     /// The highest epoch that a node named when it refused this master's.
     pub(super) epoch_above: AtomicU64,
 }
@@ -70,6 +76,7 @@ impl Shared {
             tls: ArcSwapOption::empty(),
             facts: watch::Sender::new(None),
             mirrors_changed: Notify::new(),
+            before_hooks: OnceLock::new(),
             epoch_above: AtomicU64::new(0),
         })
     }

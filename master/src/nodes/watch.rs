@@ -52,7 +52,7 @@ impl NodeClient {
     async fn fresh_state_once(&self) -> Result<Arc<v1::NodeState>, CallError> {
         let link = self.link().await?;
         let asked = async {
-            let mut states = self.subscribe(&link).await?;
+            let mut states = self.subscribe(&link, true).await?;
             self.next_state(&link, &mut states).await
         };
         asked.await.inspect_err(|error| self.lost_if_not_reached(&link, error))
@@ -92,7 +92,7 @@ impl NodeClient {
             Ok(link) => link,
             Err(error) => return (count, error),
         };
-        let mut states = match self.subscribe(&link).await {
+        let mut states = match self.subscribe(&link, false).await {
             Ok(states) => states,
             Err(error) => {
                 self.lost_if_not_reached(&link, &error);
@@ -110,8 +110,12 @@ impl NodeClient {
         }
     }
 
-    async fn subscribe(&self, link: &Link) -> Result<Streaming<v1::NodeState>, CallError> {
-        let request = v1::WatchRequest { context: Some(self.inner.shared.context()) };
+    async fn subscribe(
+        &self,
+        link: &Link,
+        refresh_host: bool,
+    ) -> Result<Streaming<v1::NodeState>, CallError> {
+        let request = v1::WatchRequest { context: Some(self.inner.shared.context()), refresh_host };
         let states = link.agent().watch(request).await.map_err(|status| self.inner.shared.error(&status))?;
         Ok(states.into_inner())
     }
@@ -128,7 +132,12 @@ impl NodeClient {
             state.ok_or_else(|| CallError::NotReached("connection lost: the answer broke off".to_owned()))?;
         let state = Arc::new(state);
         link.answered();
-        let old = self.seen().state.replace((state.clone(), Instant::now()));
+        let old = {
+            let mut seen = self.seen();
+            seen.hook_set = Some(super::UsedSet { digest: state.hook_set.clone() });
+            seen.state.replace((state.clone(), Instant::now()))
+        };
+        (self.inner.shared.settings.host_told)(self.name(), &state);
         if old.is_none_or(|(old, _)| mirrors_differ(&old, &state)) {
             self.inner.shared.mirrors_changed.notify_one();
         }

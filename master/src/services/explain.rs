@@ -6,14 +6,15 @@ use std::collections::BTreeMap;
 use muster_core::{
     calls::Call,
     explain::{Explained, Question, cluster_for, explain as explained},
-    hooks::{Env, HookPolicy, Phase, SCRIPT_PATH, VARIABLE_PREFIX},
+    hooks::{Env, HookPolicy, OwnLimits, Phase, SCRIPT_PATH, VARIABLE_PREFIX},
     model::Cluster,
     names::NodeName,
-    ops::{Op, Refusal},
+    ops::{AFTER_VARIABLES, GLOBAL_PREFIX, Op, Refusal, Repair},
 };
 use muster_proto::{
     convert::{
         fields,
+        hooks::version_to_wire,
         operation::{Submit, submit},
     },
     transport::Peer,
@@ -22,7 +23,10 @@ use muster_proto::{
 use tonic::Status;
 
 use super::{caller, query::node_hooks};
-use crate::{master::Master, shell::wall_ms};
+use crate::{host_facts::facts_for, master::Master, shell::wall_ms};
+
+/// Stands for what only the job knows, when it is done.
+const AFTER_PLACEHOLDER: &str = "<known after the operation>";
 
 /// Answers from the present configuration, and asks each node of the operation's sets once, side by side.
 pub(super) async fn explain(
@@ -47,18 +51,25 @@ pub(super) async fn explain(
         path: SCRIPT_PATH.to_owned(),
         ..v1::ExplainResponse::default()
     };
-    let Some(hooks) = row.hooks else { return Ok(answer) };
     let committed = master.view().cluster();
     let new_cluster = master.new_cluster(&op)?;
+    let version = committed.as_deref().or(new_cluster.as_deref()).map(|cluster| cluster.hooks.version);
+    let version = version.unwrap_or_default();
+    answer.hooks_version = version_to_wire(version);
+    let prefix = row.prefix_in(version);
     let pending = if let Op::NodeAdd(add) = &op { master.pending_node(&add.name) } else { None };
+    let node_facts = facts_for(master, &op);
     let undone = undone(master);
+    let repair = repair(master, &op);
     let question = Question {
         op: &op,
         cluster: committed.as_deref(),
         new_cluster: new_cluster.as_deref(),
         pending: pending.as_ref(),
+        node_facts: node_facts.as_ref(),
         local: &local,
         undone: &undone,
+        repair: repair.as_ref(),
         user: &caller::user(peer, |uuid| master.client_name(uuid)),
         reason: &reason,
         dry_run,
@@ -67,11 +78,15 @@ pub(super) async fn explain(
     let cluster = cluster_for(question.cluster, question.new_cluster).map_err(refused)?;
     candidate_only(&op, cluster).map_err(refused)?;
     let found = explained(question).map_err(refused)?;
-    let listings = listings(master, cluster, &found).await;
-    answer.prefix = Some(hooks.prefix.to_owned());
+    let listings = listings(master, cluster, &found, &local).await;
+    answer.prefix = prefix.map(str::to_owned);
     answer.placeholders = found.placeholders.iter().map(|name| format!("{VARIABLE_PREFIX}{name}")).collect();
-    answer.phases =
-        [Phase::Pre, Phase::Post].map(|phase| explained_phase(phase, hooks.prefix, &found, &listings)).into();
+    let phases = [Phase::Pre, Phase::Post].into_iter().filter(|phase| row.runs_in(version, *phase));
+    let phases = phases.filter_map(|phase| Some(explained_phase(phase, prefix?, &found, &listings)));
+    answer.phases = phases.collect();
+    if let Some(own) = listings.get(&local) {
+        add_global(&mut answer.phases, own, &found);
+    }
     Ok(answer)
 }
 
@@ -98,14 +113,24 @@ fn undone(master: &Master) -> Vec<Call> {
     failed.filter(|undo| !undo.made_good).map(|undo| undo.call.clone()).collect()
 }
 
-/// What each node of both sets says of its hooks.
+/// What the job that a repair names has left undone.
+fn repair(master: &Master, op: &Op) -> Option<Repair> {
+    let Op::JobRepair(repair) = op else { return None };
+    let job = master.view().job(repair.job)?.job;
+    let calls = job.failed_undos.iter().filter(|undo| !undo.made_good).map(|undo| undo.call.clone());
+    let gave_up = job.blocked_call().is_some();
+    Some(Repair { locks: job.submission.locks(), calls: calls.collect(), gave_up })
+}
+
+/// What each node of both sets says of its hooks, and the master's own, which has the global ones.
 async fn listings(
     master: &Master,
     cluster: &Cluster,
     found: &Explained,
+    local: &NodeName,
 ) -> BTreeMap<NodeName, v1::NodeHooks> {
     let nodes = &found.prepared.nodes;
-    let mut names: Vec<&NodeName> = nodes.pre.iter().chain(&nodes.post).collect();
+    let mut names: Vec<&NodeName> = nodes.pre.iter().chain(&nodes.post).chain([local]).collect();
     names.sort();
     names.dedup();
     let asked = names.into_iter().map(|name| async move {
@@ -122,6 +147,40 @@ async fn listings(
     futures::future::join_all(asked).await.into_iter().collect()
 }
 
+/// Adds what the global directories would run, where they have anything or nobody knows.
+fn add_global(phases: &mut Vec<v1::ExplainedPhase>, own: &v1::NodeHooks, found: &Explained) {
+    for phase in [Phase::Pre, Phase::Post] {
+        let directory = phase.directory(GLOBAL_PREFIX);
+        let mut env = env_of(phase, found, phase == Phase::Post).set("HOOKS_PATH", GLOBAL_PREFIX);
+        if phase == Phase::Post {
+            // It runs however the job ended; of a failed one it is told the error too.
+            env = env.set("POST_STATUS", AFTER_PLACEHOLDER);
+        }
+        let node = explained_node(own, &directory, &env);
+        let is_known = node.not_reached.is_none() && node.failure.is_none();
+        if is_known && node.scripts.is_empty() && node.skipped.is_empty() {
+            continue;
+        }
+        let phase_wire = v1::HookPhase::from(phase).into();
+        let explained = v1::ExplainedPhase { phase: phase_wire, directory, nodes: vec![node] };
+        match phase {
+            Phase::Pre => phases.insert(0, explained),
+            Phase::Post | Phase::Failed => phases.push(explained),
+        }
+    }
+}
+
+/// A phase's environment; what only the job knows when it is done has a placeholder.
+fn env_of(phase: Phase, found: &Explained, tells_of_job: bool) -> Env {
+    let mut env = found.prepared.env_in(phase);
+    if tells_of_job {
+        for (name, ..) in AFTER_VARIABLES.iter().filter(|(.., with_success)| *with_success) {
+            env = env.set(name, AFTER_PLACEHOLDER);
+        }
+    }
+    env
+}
+
 fn explained_phase(
     phase: Phase,
     prefix: &str,
@@ -130,29 +189,24 @@ fn explained_phase(
 ) -> v1::ExplainedPhase {
     let prepared = &found.prepared;
     let set = match phase {
-        Phase::Pre => &prepared.nodes.pre,
+        Phase::Pre | Phase::Failed => &prepared.nodes.pre,
         Phase::Post => &prepared.nodes.post,
     };
     let directory = phase.directory(prefix);
-    let env = prepared.env_in(phase);
+    let env = env_of(phase, found, prepared.policy.version.tells_of_job(phase));
     let nodes = set.iter().filter_map(|name| listings.get(name));
-    let nodes = nodes.map(|hooks| explained_node(hooks, &directory, &env, &prepared.policy)).collect();
+    let nodes = nodes.map(|hooks| explained_node(hooks, &directory, &env)).collect();
     v1::ExplainedPhase { phase: v1::HookPhase::from(phase).into(), directory, nodes }
 }
 
-fn explained_node(
-    hooks: &v1::NodeHooks,
-    directory: &str,
-    env: &Env,
-    policy: &HookPolicy,
-) -> v1::ExplainedNode {
+fn explained_node(hooks: &v1::NodeHooks, directory: &str, env: &Env) -> v1::ExplainedNode {
     let listed = hooks.hooks.clone().unwrap_or_default();
     let found = listed.directories.into_iter().find(|listed| listed.name == directory).unwrap_or_default();
     v1::ExplainedNode {
         node: hooks.node.clone(),
         not_reached: hooks.not_reached.clone(),
         hooks_dir: listed.hooks_dir,
-        scripts: found.scripts.into_iter().map(|script| explained_script(script, policy)).collect(),
+        scripts: found.scripts.into_iter().map(explained_script).collect(),
         skipped: found.skipped,
         failure: listed.failure.or(found.failure),
         r#unsafe: found.r#unsafe,
@@ -160,14 +214,24 @@ fn explained_node(
     }
 }
 
-/// A script under the cluster's own bound of limits.
-fn explained_script(script: v1::HookScript, policy: &HookPolicy) -> v1::ExplainedScript {
-    let bounded = |ms: u64| ms.min(policy.timeout_max_ms);
-    let script = v1::HookScript {
-        warn_timeout_ms: bounded(script.warn_timeout_ms),
-        kill_timeout_ms: bounded(script.kill_timeout_ms),
-        ..script
-    };
+/// A node's listing with the limits that hold in the cluster: a node knows only what its scripts set themselves (X8).
+pub(super) fn with_limits(mut listed: v1::ListHooksResponse, policy: &HookPolicy) -> v1::ListHooksResponse {
+    for directory in &mut listed.directories {
+        let bounds = policy.limit_bounds(&directory.name);
+        for script in &mut directory.scripts {
+            // A node of an older version names none: what it says is taken as the script's own.
+            let own = script.own_limits.unwrap_or(v1::OwnLimits {
+                warn_timeout_ms: Some(script.warn_timeout_ms),
+                kill_timeout_ms: Some(script.kill_timeout_ms),
+            });
+            let own = OwnLimits { warn_ms: own.warn_timeout_ms, kill_ms: own.kill_timeout_ms };
+            (script.warn_timeout_ms, script.kill_timeout_ms) = bounds.applied(own);
+        }
+    }
+    listed
+}
+
+fn explained_script(script: v1::HookScript) -> v1::ExplainedScript {
     let env = variables(&Env::new().for_script(script.kill_timeout_ms));
     v1::ExplainedScript { script: Some(script), env }
 }
@@ -182,17 +246,44 @@ fn variables(env: &Env) -> Vec<v1::EnvVariable> {
 
 #[cfg(test)]
 mod tests {
+    use muster_core::hooks::DirectoryPolicy;
+
     use super::*;
 
     #[test]
-    fn x8_a_limit_is_bounded_by_the_clusters_own() {
-        let policy = HookPolicy { timeout_max_ms: 60_000, ..HookPolicy::default() };
-        let script =
-            v1::HookScript { kill_timeout_ms: 300_000, warn_timeout_ms: 30_000, ..Default::default() };
-        let explained = explained_script(script, &policy);
-        assert_eq!(explained.env, variables(&Env::new().set("HOOK_KILL_TIMEOUT_S", "60")));
-        let script = explained.script.unwrap();
-        assert_eq!((script.kill_timeout_ms, script.warn_timeout_ms), (60_000, 30_000));
+    fn x8_a_limit_is_the_scripts_own_else_the_directorys_else_the_clusters() {
+        let own = DirectoryPolicy { kill_ms: Some(5_000), ..DirectoryPolicy::default() };
+        let policy = HookPolicy {
+            timeout_max_ms: 60_000,
+            warn_ms: 1_000,
+            directories: [("node-add-pre.d".to_owned(), own)].into(),
+            ..HookPolicy::default()
+        };
+        let script = |kill_timeout_ms| v1::HookScript {
+            kill_timeout_ms: 300_000,
+            warn_timeout_ms: 30_000,
+            own_limits: Some(v1::OwnLimits { kill_timeout_ms, warn_timeout_ms: None }),
+            ..v1::HookScript::default()
+        };
+        let directory = |name: &str, scripts| v1::HookDirectory {
+            name: name.to_owned(),
+            scripts,
+            ..v1::HookDirectory::default()
+        };
+        let old = v1::HookScript { own_limits: None, ..script(None) };
+        let scripts = vec![script(None), script(Some(20_000)), script(Some(120_000)), old];
+        let directories =
+            vec![directory("node-add-pre.d", scripts.clone()), directory("node-add-post.d", scripts)];
+        let listed = v1::ListHooksResponse { directories, ..v1::ListHooksResponse::default() };
+        let listed = with_limits(listed, &policy);
+        let limits = |at: usize| -> Vec<(u64, u64)> {
+            let scripts = listed.directories[at].scripts.iter();
+            scripts.map(|script| (script.warn_timeout_ms, script.kill_timeout_ms)).collect()
+        };
+        assert_eq!(limits(0), [(1_000, 5_000), (1_000, 20_000), (1_000, 60_000), (30_000, 60_000)]);
+        assert_eq!(limits(1), [(1_000, 60_000), (1_000, 20_000), (1_000, 60_000), (30_000, 60_000)]);
+        let explained = explained_script(listed.directories[0].scripts[0].clone());
+        assert_eq!(explained.env, variables(&Env::new().set("HOOK_KILL_TIMEOUT_S", "5")));
     }
 
     #[test]
@@ -203,7 +294,7 @@ mod tests {
             ..v1::NodeHooks::default()
         };
         let env = Env::new().set("MASTER", "node1");
-        let node = explained_node(&hooks, "node-add-post.d", &env, &HookPolicy::default());
+        let node = explained_node(&hooks, "node-add-post.d", &env);
         assert_eq!(node.not_reached.as_deref(), Some("connection refused"));
         let names: Vec<&str> = node.env.iter().map(|variable| variable.name.as_str()).collect();
         assert_eq!(names, ["GANETI_HOST_NAME", "GANETI_HOST_TYPE", "GANETI_MASTER"]);

@@ -14,6 +14,7 @@ use tonic::{Request, Response, Status};
 use super::caller;
 use crate::{
     driver::{self, SubmitRefusal},
+    host_facts::facts_for,
     master::{Master, Standing},
     takeover,
 };
@@ -38,6 +39,7 @@ impl OperationService for Operations {
         }
         let request = driver::Request {
             pending: pending(master, &op),
+            node_facts: facts_for(master, &op),
             new_cluster: master.new_cluster(&op)?,
             op,
             user: caller::user(&peer, |uuid| master.client_name(uuid)),

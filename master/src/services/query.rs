@@ -6,23 +6,25 @@ use std::{
 };
 
 use muster_core::{
+    hooks::HooksVersion,
     locks::LockMode,
     model::{Cluster, Instance, Node},
     names::{InstanceName, NodeName, nearest},
-    ops::{unused_directory_nearest, used_directories},
+    ops::{UnusedDirectory, hook_directories},
     status::{GuestSeen, Seen, instance_status},
 };
 use muster_proto::{
-    convert::query as convert,
+    convert::{hooks::version_to_wire, host::host_facts, query as convert},
     transport::Peer,
     v1::{self, query_service_server::QueryService},
 };
 use tonic::{Request, Response, Status, Streaming};
 
-use super::{console, explain, oses, verify};
+use super::{console, explain, groups, oses, verify};
 use crate::{
     master::Master,
     mirrors::{MirrorsSeen, degraded, mirror_of, mirrors_of},
+    shell::wall_ms,
 };
 
 /// The query service.
@@ -74,7 +76,7 @@ impl QueryService for Queries {
         let running = RunningGuests::new(&self.0, &cluster);
         let blocked = blocked_locks(&self.0);
         let instances = instances.into_iter().map(|instance| {
-            let mut info = convert::instance_info(instance);
+            let mut info = convert::instance_info(&cluster, instance);
             info.status = running.status(&cluster, instance).to_owned();
             fill_mirrors(&mut info, &cluster, instance, running.mirrors(instance));
             info.state_age_ms = self.0.nodes().state(&instance.primary).map(|(_, age)| millis(age));
@@ -95,6 +97,30 @@ impl QueryService for Queries {
         let exports = cluster.exports.values().filter(|export| nodes.contains(&&export.node));
         let exports = exports.map(convert::export_info).collect();
         Ok(Response::new(v1::ListExportsResponse { exports }))
+    }
+
+    async fn list_groups(
+        &self,
+        request: Request<v1::ListGroupsRequest>,
+    ) -> Result<Response<v1::ListGroupsResponse>, Status> {
+        let groups = groups::groups(&*self.0.cluster()?, &request.into_inner().names)?;
+        Ok(Response::new(v1::ListGroupsResponse { groups }))
+    }
+
+    async fn list_networks(
+        &self,
+        request: Request<v1::ListNetworksRequest>,
+    ) -> Result<Response<v1::ListNetworksResponse>, Status> {
+        let networks = groups::networks(&*self.0.cluster()?, &request.into_inner().names)?;
+        Ok(Response::new(v1::ListNetworksResponse { networks }))
+    }
+
+    async fn list_tags(
+        &self,
+        request: Request<v1::ListTagsRequest>,
+    ) -> Result<Response<v1::ListTagsResponse>, Status> {
+        let tags = groups::tags(&*self.0.cluster()?, &request.into_inner())?;
+        Ok(Response::new(v1::ListTagsResponse { tags }))
     }
 
     async fn list_node_hooks(
@@ -145,8 +171,15 @@ impl Queries {
     fn node_info(&self, cluster: &Cluster, node: &Node) -> v1::NodeInfo {
         let mut info = convert::node_info(cluster, node);
         if let Some((state, age)) = self.0.nodes().state(&node.name) {
-            info.state = Some(Arc::unwrap_or_clone(state));
+            let mut state = Arc::unwrap_or_clone(state);
+            // Told beside it, from the record.
+            state.host = None;
+            info.state = Some(state);
             info.state_age_ms = Some(millis(age));
+        }
+        if let Some(kept) = self.0.host_facts.get(&node.name) {
+            info.host = Some(host_facts(&kept.facts, kept.collected_ms));
+            info.host_age_ms = Some(wall_ms().saturating_sub(kept.at_ms));
         }
         info.not_reached = if node.offline { None } else { self.0.nodes().not_reached(&node.name) };
         info
@@ -279,6 +312,16 @@ fn guest_seen(state: v1::RunState) -> GuestSeen {
     }
 }
 
+/// What is known of a directory that nothing uses.
+fn unused_directory(version: HooksVersion, name: &str) -> v1::UnusedDirectory {
+    let (nearest, hooks_version) = match UnusedDirectory::find(version, name) {
+        UnusedDirectory::Nearest(nearest) => (Some(nearest), None),
+        UnusedDirectory::OtherVersion(other) => (None, Some(version_to_wire(other))),
+        UnusedDirectory::Unlike => (None, None),
+    };
+    v1::UnusedDirectory { name: name.to_owned(), nearest, hooks_version }
+}
+
 /// What a node says of its hook directories.
 pub(crate) async fn node_hooks(master: &Master, node: &Node) -> v1::NodeHooks {
     let mut hooks =
@@ -294,21 +337,18 @@ pub(crate) async fn node_hooks(master: &Master, node: &Node) -> v1::NodeHooks {
     match listed {
         Err(why) => hooks.not_reached = Some(why.to_string()),
         Ok(list) => {
-            let used: Vec<String> = used_directories().collect();
+            let policy = master.view().cluster().map(|cluster| cluster.hooks.clone()).unwrap_or_default();
+            let version = policy.version;
+            let used: Vec<String> = hook_directories(version).collect();
             let unused = list.directories.iter().filter(|d| !used.contains(&d.name));
-            hooks.unused = unused
-                .map(|d| v1::UnusedDirectory {
-                    name: d.name.clone(),
-                    nearest: unused_directory_nearest(&d.name),
-                })
-                .collect();
-            hooks.hooks = Some(list);
+            hooks.unused = unused.map(|directory| unused_directory(version, &directory.name)).collect();
+            hooks.hooks = Some(explain::with_limits(list, &policy));
         }
     }
     hooks
 }
 
-fn nodes_named<'a>(cluster: &'a Cluster, names: &[String]) -> Result<Vec<&'a Node>, Status> {
+pub(super) fn nodes_named<'a>(cluster: &'a Cluster, names: &[String]) -> Result<Vec<&'a Node>, Status> {
     if names.is_empty() {
         return Ok(cluster.nodes.values().collect());
     }
@@ -333,7 +373,7 @@ fn instances_named<'a>(cluster: &'a Cluster, names: &[String]) -> Result<Vec<&'a
     names.iter().map(find).collect()
 }
 
-fn unknown(what: &str, name: &str, near: Option<&str>) -> Status {
+pub(super) fn unknown(what: &str, name: &str, near: Option<&str>) -> Status {
     Status::not_found(match near {
         Some(near) => format!("there is no {what} {name}; the nearest name is {near}"),
         None => format!("there is no {what} {name}"),
@@ -366,7 +406,7 @@ mod tests {
             let mut guests = RunningGuests::default();
             let state = v1::NodeState { guests: vec![guest], ..v1::NodeState::default() };
             guests.add(&mail.primary, &state, reached);
-            let mut info = convert::instance_info(mail);
+            let mut info = convert::instance_info(&cluster, mail);
             fill_mirrors(&mut info, &cluster, mail, guests.mirrors(mail));
             let mirrors = info.disks.iter().flat_map(|disk| &disk.mirrors);
             (info.degraded, mirrors.map(|mirror| (mirror.mirror(), mirror.percent)).collect::<Vec<_>>())

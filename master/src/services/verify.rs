@@ -16,7 +16,7 @@ use super::{
     query::{RunningGuests, node_hooks},
     verify_mirrors::{copy_findings, place_findings, served_findings},
 };
-use crate::master::Master;
+use crate::{hookset, master::Master};
 
 /// Clocks that differ by more are a finding, in milliseconds.
 const SKEW_MS_MAX: u64 = 5_000;
@@ -56,6 +56,8 @@ pub(crate) async fn verify(master: &Arc<Master>, cluster: &Cluster) -> v1::Verif
     let mut findings = Findings::default();
     cluster_findings(master, cluster, &mut findings);
     let busy = Busy { files: busy_files(master), locks: master.view().locks() };
+    let sets = hookset::diff(master, cluster, &BTreeSet::new()).await;
+    hook_set_findings(cluster, &sets, &mut findings);
     for (node, hooks) in online.iter().zip(&hooks) {
         node_findings(master, cluster, node, &busy, &mut findings);
         hooks_findings(hooks, &mut findings);
@@ -238,6 +240,17 @@ fn hooks_findings(hooks: &v1::NodeHooks, findings: &mut Findings) {
             let text = format!("{} can be written by others than root and the daemon's user", directory.name);
             findings.warning("node", node, "ENODEHOOKS", text);
         }
+        for hidden in directory.skipped.iter().filter(|entry| entry.reason() == v1::SkipReason::Shadowed) {
+            let text = format!(
+                "{}/{} of the cluster's hook set does not run: the node has an entry of its own with this name",
+                directory.name, hidden.name
+            );
+            // A guard that everybody takes for granted.
+            match directory.name.ends_with("-pre.d") {
+                true => findings.error("node", node, "ENODEHOOKS", text),
+                false => findings.warning("node", node, "ENODEHOOKS", text),
+            }
+        }
         for script in directory.scripts.iter().filter(|script| script.r#unsafe) {
             let path = format!("{}/{}", directory.name, script.name);
             let text = format!("{path} can be written by others than root and the daemon's user");
@@ -245,13 +258,48 @@ fn hooks_findings(hooks: &v1::NodeHooks, findings: &mut Findings) {
         }
     }
     for unused in &hooks.unused {
-        let near = unused.nearest.as_ref().map(|near| format!("; did you mean {near}?")).unwrap_or_default();
+        let near = match (&unused.nearest, unused.hooks_version) {
+            (Some(near), _) => format!("; did you mean {near}?"),
+            (None, Some(version)) => format!("; version {version} of the interface has it"),
+            (None, None) => String::new(),
+        };
         findings.warning(
             "node",
             node,
             "ENODEHOOKS",
             format!("no operation uses the directory {}{near}", unused.name),
         );
+    }
+}
+
+/// Nodes that do not use the set that they should; one that is not reached is a finding already.
+fn hook_set_findings(cluster: &Cluster, sets: &v1::DiffHookSetsResponse, findings: &mut Findings) {
+    if let Some(problem) = &sets.problem {
+        let text =
+            format!("the master can't bring the cluster's hook set to a node: {problem}; run gnt-hooks sync");
+        findings.error("cluster", &cluster.name, "EHOOKSET", text);
+    }
+    for set in sets.nodes.iter().filter(|set| set.not_reached.is_none()) {
+        let refused = set.refused.as_ref().map(|why| format!(" (not taken: {why})")).unwrap_or_default();
+        let text = match (&set.wanted, &set.used) {
+            (Some(wanted), None) => format!("has no hook set, and should have {wanted}{refused}"),
+            (Some(wanted), Some(used)) if wanted != used => {
+                format!("uses the hook set {used}, and should use {wanted}{refused}")
+            }
+            (None, Some(used)) => format!("uses the hook set {used}, which nobody knows here"),
+            (Some(_), Some(_)) | (None, None) => String::new(),
+        };
+        if !text.is_empty() {
+            findings.error("node", &set.node, "ENODEHOOKSET", text);
+        }
+        for change in &set.changed {
+            let text = format!("its hook set is not as it was brought: {change}");
+            findings.error("node", &set.node, "ENODEHOOKSET", text);
+        }
+        if set.own {
+            let text = "has a hook set that is not the cluster's: it was named in a sync".to_owned();
+            findings.warning("node", &set.node, "ENODEHOOKSET", text);
+        }
     }
 }
 

@@ -3,11 +3,15 @@
 use std::collections::BTreeMap;
 
 use muster_core::{
+    allowed::Allowed,
     edit::Touched,
+    groups::Group,
     hooks::HookPolicy,
     hypervisor::HypervisorParams,
     model::{CleanupId, Cluster},
     names::{ClusterName, NodeName},
+    networks::Network,
+    tags::Tags,
 };
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use uuid::Uuid;
@@ -46,6 +50,8 @@ struct Globals {
     hypervisor: HypervisorParams,
     #[serde(default)]
     fence_command: Option<String>,
+    #[serde(default)]
+    allowed: Allowed,
 }
 
 /// The records that a commit writes and deletes: those of what was touched, and the cluster-wide ones, since each
@@ -91,6 +97,15 @@ fn change(cluster: &Cluster, touched: &Touched, changes: &mut BTreeMap<String, O
         Touched::Cleanup(id) => {
             changes.insert(keys::cleanup(*id), cluster.cleanups.get(id).map(encode));
         }
+        Touched::Group(uuid) => {
+            changes.insert(keys::group(*uuid), cluster.groups.get(uuid).map(encode));
+        }
+        Touched::Network(uuid) => {
+            changes.insert(keys::network(*uuid), cluster.networks.get(uuid).map(encode));
+        }
+        Touched::ClusterTags => {
+            changes.insert(keys::CLUSTER_TAGS.to_owned(), encode_tags(cluster));
+        }
         Touched::All => change_all(cluster, changes),
     }
 }
@@ -101,6 +116,14 @@ fn change_all(cluster: &Cluster, changes: &mut BTreeMap<String, Option<String>>)
     changes.extend(cluster.exports.iter().map(|(uuid, export)| (keys::export(*uuid), Some(encode(export)))));
     changes.extend(cluster.clients.iter().map(|(name, client)| (keys::client(name), Some(encode(client)))));
     changes.extend(cluster.cleanups.iter().map(|(id, cleanup)| (keys::cleanup(*id), Some(encode(cleanup)))));
+    changes.extend(cluster.groups.iter().map(|(uuid, group)| (keys::group(*uuid), Some(encode(group)))));
+    changes.extend(cluster.networks.iter().map(|(uuid, it)| (keys::network(*uuid), Some(encode(it)))));
+    changes.extend(encode_tags(cluster).map(|tags| (keys::CLUSTER_TAGS.to_owned(), Some(tags))));
+}
+
+/// In a record of their own: the cluster-wide one is written with each commit, and tags may be many.
+fn encode_tags(cluster: &Cluster) -> Option<String> {
+    (!cluster.tags.is_empty()).then(|| encode(&cluster.tags))
 }
 
 fn encode_globals(cluster: &Cluster) -> String {
@@ -112,21 +135,33 @@ fn encode_globals(cluster: &Cluster) -> String {
         hooks: cluster.hooks.clone(),
         hypervisor: cluster.hypervisor.clone(),
         fence_command: cluster.fence_command.clone(),
+        allowed: cluster.allowed.clone(),
     })
 }
 
 /// The configuration that the records hold; `None` where there is no cluster. Other records are passed over.
 pub fn cluster_from(records: &Records) -> Result<Option<Cluster>, ClusterRecordError> {
     let Some(globals) = records.get(keys::CLUSTER) else {
-        let parts = [keys::NODE, keys::INSTANCE, keys::EXPORT, keys::CLIENT, keys::CLEANUP];
+        let parts = [
+            keys::NODE,
+            keys::INSTANCE,
+            keys::EXPORT,
+            keys::CLIENT,
+            keys::CLEANUP,
+            keys::GROUP,
+            keys::NETWORK,
+            keys::CLUSTER_TAGS,
+        ];
         return match parts.iter().find_map(|prefix| with_prefix(records, prefix).next()) {
             Some((key, _)) => Err(ClusterRecordError::NoCluster(key.clone())),
             None => Ok(None),
         };
     };
     let globals: Globals = decode(keys::CLUSTER, globals)?;
-    let Globals { uuid, name, serial, master, hooks, hypervisor, fence_command } = globals;
-    Ok(Some(Cluster {
+    let Globals { uuid, name, serial, master, hooks, hypervisor, fence_command, allowed } = globals;
+    let tags: Option<Tags> =
+        records.get(keys::CLUSTER_TAGS).map(|tags| decode(keys::CLUSTER_TAGS, tags)).transpose()?;
+    let cluster = Cluster {
         uuid,
         name,
         serial,
@@ -134,6 +169,7 @@ pub fn cluster_from(records: &Records) -> Result<Option<Cluster>, ClusterRecordE
         hooks,
         hypervisor,
         fence_command,
+        allowed,
         nodes: objects(records, keys::NODE, |node: &muster_core::model::Node| {
             (keys::node(&node.name), node.name.clone())
         })?,
@@ -147,7 +183,11 @@ pub fn cluster_from(records: &Records) -> Result<Option<Cluster>, ClusterRecordE
             (keys::client(&client.name), client.name.clone())
         })?,
         cleanups: cleanups(records)?,
-    }))
+        tags: tags.unwrap_or_default(),
+        groups: objects(records, keys::GROUP, |group: &Group| (keys::group(group.uuid), group.uuid))?,
+        networks: objects(records, keys::NETWORK, |it: &Network| (keys::network(it.uuid), it.uuid))?,
+    };
+    Ok(Some(cluster.with_first_group()))
 }
 
 /// The records whose keys begin so; cost follows their number.
@@ -191,6 +231,8 @@ fn cleanups(
 
 #[cfg(test)]
 mod tests {
+    use muster_core::edit::Edit;
+
     use super::*;
 
     /// The record as it was before clusters had parameters of guests.
@@ -211,5 +253,42 @@ mod tests {
         let cluster = cluster_from(&records).unwrap().unwrap();
         assert_eq!((cluster.serial, cluster.fence_command), (7, None));
         assert_eq!(cluster.hypervisor, HypervisorParams::default());
+    }
+
+    #[test]
+    fn a_store_older_than_groups_opens_with_the_first_one_and_keeps_it_beside_others() {
+        let current = muster_core::ops::examples::cluster();
+        let batch = records_of(Some(&current), [&Touched::All]);
+        let mut records: Records = batch.puts.into_iter().collect();
+        records.retain(|key, _| !key.starts_with(keys::GROUP));
+        for (key, text) in &mut records {
+            // What was not there yet when it was written.
+            if key.starts_with(keys::NODE) || key.starts_with(keys::INSTANCE) {
+                let mut value: serde_json::Value = decode(key, text).unwrap();
+                let fields = value.as_object_mut().unwrap();
+                for field in ["group", "tags", "network"] {
+                    fields.remove(field);
+                }
+                *text = encode(&value);
+            }
+        }
+        let opened = cluster_from(&records).unwrap().unwrap();
+        assert_eq!(opened, current, "all nodes are in the first group, and nothing has a tag");
+        // Another group comes, and all nodes go there: the first one must not be lost with its last node.
+        let mut slot = Some(opened);
+        let first = slot.as_ref().unwrap().groups.values().next().unwrap().clone();
+        let name = muster_core::names::GroupName::parse("rack2").unwrap();
+        let second = Group { uuid: Uuid::from_u128(77), name, ..first.clone() };
+        let nodes: Vec<NodeName> = current.nodes.keys().cloned().collect();
+        let mut edits =
+            vec![Edit::GroupPut { group: second.clone() }, Edit::GroupRecord { group: first.uuid }];
+        edits.extend(nodes.into_iter().map(|node| Edit::NodeGroupSet { node, group: second.uuid }));
+        for edit in edits {
+            let touched = edit.touched();
+            edit.apply(&mut slot);
+            records.extend(records_of(slot.as_ref(), [&touched]).puts);
+        }
+        assert_eq!(cluster_from(&records).unwrap(), slot);
+        assert_eq!(slot.unwrap().groups.len(), 2);
     }
 }

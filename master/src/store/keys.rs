@@ -18,6 +18,8 @@ pub const QUEUE: &str = "queue";
 /// The number that the next job gets, at the least. Written with every commit that archives jobs, since numbers are
 /// otherwise drawn above the highest live job's, and the archive may hold a higher one. Kept when the cluster ends.
 pub const NEXT_JOB: &str = "next_job";
+/// Which set of the cluster's own hooks the nodes are to have.
+pub const HOOK_SET: &str = "hook_set";
 /// The store's own: format, commit counter, sum over all records. Never among the records that are loaded.
 pub(super) const META: &str = "meta";
 
@@ -39,6 +41,31 @@ pub const TOKEN: &str = "token/";
 pub const PENDING: &str = "pending/";
 /// What the keys of certificates begin with that were signed and are not yet in the configuration.
 pub const ISSUED: &str = "issued/";
+
+/// What the keys of groups of nodes begin with.
+pub const GROUP: &str = "group/";
+/// What the keys of networks begin with.
+pub const NETWORK: &str = "network/";
+/// The cluster's tags, where it has any.
+pub const CLUSTER_TAGS: &str = "cluster_tags";
+
+/// A group's record.
+pub fn group(uuid: Uuid) -> String {
+    format!("{GROUP}{uuid}")
+}
+
+/// A network's record.
+pub fn network(uuid: Uuid) -> String {
+    format!("{NETWORK}{uuid}")
+}
+
+/// What the keys of nodes' facts begin with.
+pub const HOST_FACTS: &str = "host_facts/";
+
+/// The record of a node's facts.
+pub fn host_facts(name: &NodeName) -> String {
+    format!("{HOST_FACTS}{name}")
+}
 
 /// A node's record.
 pub fn node(name: &NodeName) -> String {

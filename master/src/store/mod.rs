@@ -14,6 +14,7 @@ mod batch;
 mod cluster;
 mod files;
 mod format;
+mod history;
 pub mod keys;
 mod master;
 mod memory;
@@ -39,6 +40,7 @@ pub use self::{
     batch::{Batch, Records, Store, StoreError},
     cluster::{ClusterRecordError, cluster_from, records_of},
     format::FORMAT_VERSION,
+    history::ArchivedJobs,
     master::MasterStore,
     memory::MemoryStore,
     restore::{RestoreError, Restored, restore},

@@ -134,14 +134,27 @@ pub(super) fn each(
     parameters: impl rusqlite::Params,
     mut take: impl FnMut(String, String, Checksum),
 ) -> Result<(), StoreError> {
+    each_row(connection, path, sql, parameters, |read| {
+        let (key, value, sum) =
+            read.map_err(|key| StoreError::DamagedRecord { path: path.to_owned(), key })?;
+        take(key, value, sum);
+        Ok(())
+    })
+}
+
+/// Goes over the rows that a statement gives; of one that does not fit its checksum the key.
+pub(super) fn each_row(
+    connection: &Connection,
+    path: &Path,
+    sql: &str,
+    parameters: impl rusqlite::Params,
+    mut take: impl FnMut(Result<(String, String, Checksum), String>) -> Result<(), StoreError>,
+) -> Result<(), StoreError> {
     let error = |source| read_error(path, source);
     let mut statement = connection.prepare_cached(sql).map_err(error)?;
     let mut rows = statement.query(parameters).map_err(error)?;
     while let Some(row) = rows.next().map_err(error)? {
-        let read = read_row(row);
-        let (key, value, sum) =
-            read.map_err(|key| StoreError::DamagedRecord { path: path.to_owned(), key })?;
-        take(key, value, sum);
+        take(read_row(row))?;
     }
     Ok(())
 }

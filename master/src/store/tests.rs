@@ -334,6 +334,8 @@ fn node(name: &str) -> Node {
         drained: false,
         hooks_only: false,
         master_candidate: false,
+        group: Uuid::nil(),
+        tags: Default::default(),
         fingerprints: vec![],
     }
 }

@@ -234,8 +234,8 @@ impl Hypervisors {
     ///
     /// # Errors
     /// When the guest is up, or it can't be written down.
-    pub fn trust(&self, instance: Uuid, copies: &[Uuid]) -> Result<(), HypervisorError> {
-        self.mirrors(instance)?.trust(instance, copies)
+    pub fn trust(&self, instance: Uuid, copies: &[Uuid], disks: &[Uuid]) -> Result<(), HypervisorError> {
+        self.mirrors(instance)?.trust(instance, copies, disks)
     }
 
     /// As [`Mirrors::mirror`].
@@ -285,11 +285,11 @@ impl Hypervisors {
         self.mirrors(instance)?.written(instance)
     }
 
-    /// As [`Mirrors::served`].
+    /// As [`Mirrors::replaced`].
     ///
     /// # Errors
     /// When it can't be written down.
-    pub fn served(&self, disks: &[Uuid]) -> Result<(), HypervisorError> {
-        self.of(HypervisorKind::Qemu).mirrors().map_or(Ok(()), |mirrors| mirrors.served(disks))
+    pub fn replaced(&self, disks: &[Uuid]) -> Result<(), HypervisorError> {
+        self.of(HypervisorKind::Qemu).mirrors().map_or(Ok(()), |mirrors| mirrors.replaced(disks))
     }
 }

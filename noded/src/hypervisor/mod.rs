@@ -361,8 +361,9 @@ pub trait Mirrors {
     fn clean(&self, instance: Uuid, copies: &[Uuid])
     -> Result<BTreeMap<Uuid, MirrorStatus>, HypervisorError>;
 
-    /// Somebody vouches for copies of a guest that is down: they are the same as its disks.
-    fn trust(&self, instance: Uuid, copies: &[Uuid]) -> Result<(), HypervisorError>;
+    /// Somebody vouches for copies of a guest that is down: they are the same as its disks, which are in the order of the
+    /// copies, where they are named.
+    fn trust(&self, instance: Uuid, copies: &[Uuid], disks: &[Uuid]) -> Result<(), HypervisorError>;
 
     /// Makes copies follow; one that does already is left alone (a repeated call). On failure none of these does.
     fn mirror(
@@ -376,16 +377,18 @@ pub trait Mirrors {
     /// Ends mirrors and forgets the copies; where there are none it is fine.
     fn end_mirrors(&self, instance: Uuid, copies: &[Uuid]) -> Result<(), HypervisorError>;
 
-    /// What mirrors do; one that is not there is broken.
+    /// What mirrors do, or did when their guest ended: a copy whose mirror was ready then has every write that the guest was
+    /// told is safe. One that is not there is broken; where the guest is not known, what is not known of a copy is left out.
+    /// A guest that does not answer is awaited for longer than a silent peer may hold it up.
     fn mirrors_of(&self, instance: Uuid, copies: &[Uuid]) -> BTreeMap<Uuid, MirrorStatus>;
 
-    /// All mirrors of a guest, for reports.
+    /// All mirrors of a guest that is up or has ended by itself, for reports; as [`Mirrors::mirrors_of`].
     fn report(&self, instance: Uuid) -> Vec<MirrorReport>;
 
-    /// The disks of a guest that is down are written to: they are not the same as their copies any more.
+    /// A guest's disks are written to while no mirror follows: those of its copies that follow none miss these writes.
     fn written(&self, instance: Uuid) -> Result<(), HypervisorError>;
 
-    /// These disks are written to by another node, whose copies they are now: they are not the same as their own copies any
-    /// more.
-    fn served(&self, disks: &[Uuid]) -> Result<(), HypervisorError>;
+    /// What these disks hold is replaced, by another node whose copies they are now or by an image, or they are gone: nothing
+    /// is known of their own copies any more. Those of guests that are up are left alone.
+    fn replaced(&self, disks: &[Uuid]) -> Result<(), HypervisorError>;
 }

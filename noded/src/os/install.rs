@@ -13,7 +13,8 @@ use super::{
 };
 use crate::{
     cancel::Cancel,
-    image::{ImageWriter, Target, read_data},
+    image::{ImageWriter, Target, bytes_u64, read_data},
+    progress::{Copying, Tell},
     storage::DiskStore,
 };
 
@@ -24,6 +25,7 @@ impl Oses {
         guest: &Guest,
         reinstall: bool,
         disks: &dyn DiskStore,
+        tell: Tell<'_>,
         cancel: &Cancel,
     ) -> Result<(), OsError> {
         if guest.os.is_none() {
@@ -31,7 +33,7 @@ impl Oses {
         }
         match self.definition(&guest.os)? {
             Definition::Image(definition) => match definition.image {
-                Some(image) => copy(guest, &image, disks, cancel),
+                Some(image) => copy(guest, &image, disks, tell, cancel),
                 // A kernel and its initial file system are all of it.
                 None => Ok(()),
             },
@@ -80,7 +82,13 @@ impl Oses {
 }
 
 /// Makes an image the content of the first disk; holes stay holes.
-fn copy(guest: &Guest, image: &Path, disks: &dyn DiskStore, cancel: &Cancel) -> Result<(), OsError> {
+fn copy(
+    guest: &Guest,
+    image: &Path,
+    disks: &dyn DiskStore,
+    tell: Tell<'_>,
+    cancel: &Cancel,
+) -> Result<(), OsError> {
     let Some((_, disk, _)) = guest.disks.first() else {
         return Err(OsError::NoDisk { name: guest.os.clone(), instance: guest.name.to_string() });
     };
@@ -90,6 +98,7 @@ fn copy(guest: &Guest, image: &Path, disks: &dyn DiskStore, cancel: &Cancel) -> 
     let to = disks.open_write(*disk)?;
     let mut writer = ImageWriter::begin(to, Target::Disk, length).map_err(image_error)?;
     let mut stopped = None;
+    let mut copying = Copying::begin(tell, length);
     read_data(&from, length, |offset, data| {
         let written = if cancel.is_cancelled() {
             Err(OsError::Cancelled)
@@ -97,7 +106,11 @@ fn copy(guest: &Guest, image: &Path, disks: &dyn DiskStore, cancel: &Cancel) -> 
             writer.piece(offset, &data).map_err(image_error)
         };
         match written {
-            Ok(()) => ControlFlow::Continue(()),
+            Ok(()) => {
+                let bytes = bytes_u64(data.len());
+                copying.carried(bytes, offset + bytes);
+                ControlFlow::Continue(())
+            }
             Err(error) => {
                 stopped = Some(error);
                 ControlFlow::Break(())
@@ -116,7 +129,7 @@ mod tests {
     use std::{
         fs,
         os::unix::fs::{FileExt, PermissionsExt},
-        sync::Arc,
+        sync::{Arc, Mutex},
         time::{Duration, Instant},
     };
 
@@ -125,7 +138,10 @@ mod tests {
     use uuid::Uuid;
 
     use super::*;
-    use crate::storage::{StorageKind, disk_store};
+    use crate::{
+        progress::Progress,
+        storage::{StorageKind, disk_store},
+    };
 
     struct Bench {
         folder: tempfile::TempDir,
@@ -171,7 +187,11 @@ mod tests {
         }
 
         fn create(&self, cancel: &Cancel) -> Result<(), String> {
-            let created = self.oses.create(&self.guest, false, &*self.disks, cancel);
+            self.create_telling(&|_| (), cancel)
+        }
+
+        fn create_telling(&self, tell: Tell<'_>, cancel: &Cancel) -> Result<(), String> {
+            let created = self.oses.create(&self.guest, false, &*self.disks, tell, cancel);
             created.map_err(|error| words(&error))
         }
 
@@ -256,7 +276,10 @@ mod tests {
         blocking(move || {
             let disk = bench.disks.open_write(Uuid::from_u128(2)).unwrap();
             disk.write_all_at(b"older system", 1024 * 1024).unwrap();
-            bench.create(&Cancel::default()).unwrap();
+            let told = Mutex::new(Vec::new());
+            let tell = |progress: Progress| told.lock().unwrap().push((progress.text, progress.percent));
+            bench.create_telling(&tell, &Cancel::default()).unwrap();
+            assert_eq!(told.into_inner().unwrap(), [("0 of 1 MiB, 0 MiB/s".to_owned(), Some(100))]);
             let content = fs::read(bench.disks.path(Uuid::from_u128(2)).unwrap()).unwrap();
             assert_eq!((content.len(), &content[..6]), (2 * 1024 * 1024, &b"system"[..]));
             assert!(content[6..].iter().all(|byte| *byte == 0));
@@ -268,7 +291,8 @@ mod tests {
             let error = bench.create(&Cancel::default()).unwrap_err();
             assert!(error.contains("does not fit"), "{error}");
             let diskless = Guest { disks: Vec::new(), ..bench.guest.clone() };
-            let error = bench.oses.create(&diskless, true, &*bench.disks, &Cancel::default()).unwrap_err();
+            let created = bench.oses.create(&diskless, true, &*bench.disks, &|_| (), &Cancel::default());
+            let error = created.unwrap_err();
             assert!(error.to_string().contains("has no disk"), "{error}");
         })
         .await;

@@ -43,6 +43,10 @@ impl DiskStore for UnservedDisks {
         self.disks.remove(disk)
     }
 
+    fn absent(&self, disk: Uuid) -> Result<(), StorageError> {
+        self.disks.absent(disk)
+    }
+
     fn list(&self) -> Result<Listing<DiskReport>, StorageError> {
         self.disks.list()
     }

@@ -66,6 +66,9 @@ pub enum StorageError {
     /// No disk of this uuid is here.
     #[error("disk {0} is not on this node")]
     NoDisk(Uuid),
+    /// A disk that should be lost is here.
+    #[error("its file is still there: {}", .0.display())]
+    StillThere(PathBuf),
     /// No export (or no staged export) of this uuid is here.
     #[error("{what} {export} is not on this node")]
     NoExport {
@@ -171,6 +174,9 @@ pub trait DiskStore: Send + Sync {
 
     /// Removes a disk and what a broken-off [`DiskStore::create`] left; one that is gone is fine.
     fn remove(&self, disk: Uuid) -> Result<(), StorageError>;
+
+    /// Fails where there is a disk of this uuid, whatever it is.
+    fn absent(&self, disk: Uuid) -> Result<(), StorageError>;
 
     /// All disks here. Called often.
     fn list(&self) -> Result<Listing<DiskReport>, StorageError>;

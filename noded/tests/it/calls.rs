@@ -222,6 +222,7 @@ async fn calls_that_wait_for_their_turn_end_without_having_begun() {
         now_ms: 0,
         node_name: "node1".to_owned(),
         guests: Vec::new(),
+        ending_jobs: Vec::new(),
     };
     program.agent().await.hello(hello(vec![2])).await.unwrap();
     let repeated = program.execute("2/1/1", guest_stop()).await.unwrap();

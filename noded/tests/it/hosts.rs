@@ -7,8 +7,8 @@ use muster_proto::{
     v1::{
         CopiesRelease, CopiesServe, DiskCreate, DiskSnapshot, DisksSnapshot, Guest, GuestResume,
         MigrateCancel, MigrateFinish, MigrateReceive, MigrateSend, MigrationCall, MirrorCall, MirrorLink,
-        MirrorStatus, MirrorSync, MirrorsCheck, MirrorsClean, MirrorsStart, MirrorsStop, Output, ServedCopy,
-        migration_call, mirror_call, node_call::Call,
+        MirrorStatus, MirrorSync, MirrorsCheck, MirrorsClean, MirrorsStart, MirrorsStop, MirrorsTrust,
+        Output, ServedCopy, migration_call, mirror_call, node_call::Call,
     },
 };
 use rustix::process::{Pid, Signal, kill_process};
@@ -117,12 +117,24 @@ impl Host {
         self.mirror_call(mirror_call::Call::Clean(clean)).await
     }
 
+    /// Vouches for a copy of a disk.
+    pub(crate) async fn trust(&self, disk: u128, copy: u128) -> Result<Output, String> {
+        let (copy_uuids, disk_uuids) = (vec![uuid(copy)], vec![uuid(disk)]);
+        let trust = MirrorsTrust { instance_uuid: uuid(1), copy_uuids, disk_uuids };
+        self.mirror_call(mirror_call::Call::Trust(trust)).await
+    }
+
     /// What the mirror to a copy does, as a call tells it.
     pub(crate) async fn check(&self, copy: u128) -> MirrorStatus {
+        self.checked(copy).await.expect("something is known of it")
+    }
+
+    /// The same of a copy of which nothing may be known.
+    pub(crate) async fn checked(&self, copy: u128) -> Option<MirrorStatus> {
         let check = MirrorsCheck { instance_uuid: uuid(1), copy_uuids: vec![uuid(copy)] };
         let told = self.mirror_call(mirror_call::Call::Check(check)).await.expect("it tells");
         let of_copy: HashMap<String, i32> = told.mirrors;
-        MirrorStatus::try_from(of_copy[&uuid(copy)]).expect("a status")
+        of_copy.get(&uuid(copy)).map(|status| MirrorStatus::try_from(*status).expect("a status"))
     }
 
     /// Waits until the node's state says this of the mirror to a copy.

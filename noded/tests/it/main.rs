@@ -5,6 +5,7 @@ mod data_certificates;
 mod guests;
 mod hosts;
 mod images;
+mod mirror_ends;
 mod mirrors;
 mod moves;
 mod oses;

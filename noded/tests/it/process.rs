@@ -20,7 +20,7 @@ async fn ended(child: Child) -> ExitStatus {
 #[tokio::test]
 async fn it_stops_when_it_is_told_to_also_with_a_caller_connected() {
     let mut program = Program::start().await;
-    let request = v1::WatchRequest { context: context() };
+    let request = v1::WatchRequest { context: context(), ..v1::WatchRequest::default() };
     let mut states = program.agent().await.watch(request).await.unwrap().into_inner();
     states.message().await.unwrap().unwrap();
     let child = program.take();
@@ -94,8 +94,7 @@ async fn run_hooks(program: &Program) -> tonic::Streaming<v1::RunHooksEvent> {
         job_id: 1,
         phase: v1::HookPhase::Pre.into(),
         prefix: "node-add".to_owned(),
-        env: Vec::new(),
-        policy: None,
+        ..v1::RunHooksRequest::default()
     };
     let channel = muster_proto::transport::connect_unix(&program.socket()).await.expect("it serves");
     HookServiceClient::new(channel).run_hooks(request).await.expect("it is taken").into_inner()

@@ -67,6 +67,7 @@ impl Program {
             now_ms: 1,
             node_name: self.name.clone(),
             guests,
+            ending_jobs: Vec::new(),
         };
         Ok(self.agent().await.hello(request).await?.into_inner())
     }
@@ -137,7 +138,7 @@ impl Program {
 
     /// The state as it is told first.
     pub(crate) async fn state(&self) -> v1::NodeState {
-        let request = v1::WatchRequest { context: context() };
+        let request = v1::WatchRequest { context: context(), ..v1::WatchRequest::default() };
         let mut states = self.agent().await.watch(request).await.expect("it serves").into_inner();
         states.message().await.expect("a state").expect("the stream goes on")
     }

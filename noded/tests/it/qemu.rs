@@ -168,7 +168,9 @@ impl Console {
         };
         let read = tokio::time::timeout(BOOT_LIMIT, reading).await;
         read.unwrap_or_else(|_| panic!("{part} is not said: {}", self.text));
-        self.text.clear();
+        // What follows may have come with it.
+        let end = self.text.find(part).expect("just read") + part.len();
+        self.text.drain(..end);
     }
 
     /// Reads to the end; gives what was said.

@@ -70,6 +70,7 @@ impl From<NodeCall> for v1::NodeCall {
                 Wire::DiskCreate(v1::DiskCreate { disk_uuid: disk.to_string(), size_mib })
             }
             NodeCall::DiskRemove { disk } => Wire::DiskRemove(v1::DiskRemove { disk_uuid: disk.to_string() }),
+            NodeCall::DiskAbsent { disk } => Wire::DiskAbsent(v1::DiskAbsent { disk_uuid: disk.to_string() }),
             NodeCall::GuestStart { guest, force, paused } => {
                 Wire::GuestStart(v1::GuestStart { guest: Some(guest.into()), force, paused })
             }
@@ -135,6 +136,7 @@ impl TryFrom<v1::NodeCall> for NodeCall {
                 NodeCall::DiskCreate { disk: fields::uuid("disk_uuid", &w.disk_uuid)?, size_mib: w.size_mib }
             }
             Wire::DiskRemove(w) => NodeCall::DiskRemove { disk: fields::uuid("disk_uuid", &w.disk_uuid)? },
+            Wire::DiskAbsent(w) => NodeCall::DiskAbsent { disk: fields::uuid("disk_uuid", &w.disk_uuid)? },
             Wire::GuestStart(w) => NodeCall::GuestStart {
                 guest: w.guest.ok_or(WireError::Missing { field: "guest" })?.try_into()?,
                 force: w.force,
@@ -321,7 +323,7 @@ mod tests {
                 Call::Master(_) => {}
             }
         }
-        assert_eq!(kinds.len(), 16, "the examples hold every kind: {kinds:?}");
+        assert_eq!(kinds.len(), 17, "the examples hold every kind: {kinds:?}");
     }
 
     #[test]

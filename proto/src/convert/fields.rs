@@ -1,11 +1,14 @@
 //! Single fields from the wire: each is parsed once, and an error names the field, its value and what would be right.
 
-use std::{error::Error, net::IpAddr};
+use std::{error::Error, net::IpAddr, str::FromStr};
 
 use muster_core::{
+    allowed::AllowedError,
     hypervisor::{Accel, HypervisorKind, NicMode},
     model::DiskName,
-    names::{ClientName, ClusterName, InstanceName, NameError, NodeName, OsName},
+    names::{ClientName, ClusterName, GroupName, InstanceName, NameError, NetworkName, NodeName, OsName},
+    networks::RangeError,
+    tags::TagError,
 };
 use uuid::Uuid;
 
@@ -32,6 +35,24 @@ pub enum WireError {
         /// What would be right.
         right: &'static str,
     },
+    /// A text that is no range of addresses and no beginning of them.
+    #[error("{field} is wrong")]
+    Range {
+        /// The field.
+        field: &'static str,
+        /// Why.
+        #[source]
+        source: RangeError,
+    },
+    /// A text that is no tag.
+    #[error("{field} is wrong")]
+    Tag {
+        /// The field.
+        field: &'static str,
+        /// Why.
+        #[source]
+        source: TagError,
+    },
     /// A text that is no name.
     #[error("{field} is wrong")]
     Name {
@@ -40,6 +61,15 @@ pub enum WireError {
         /// Why.
         #[source]
         source: NameError,
+    },
+    /// A text that is no pattern of a command, or no path of a file.
+    #[error("{field} is wrong")]
+    Allowed {
+        /// The field.
+        field: &'static str,
+        /// Why.
+        #[source]
+        source: AllowedError,
     },
 }
 
@@ -79,6 +109,20 @@ impl From<WireError> for tonic::Status {
     }
 }
 
+/// Patterns of commands or paths of files.
+pub(crate) fn all_parsed<T: FromStr<Err = AllowedError>>(
+    field: &'static str,
+    texts: &[String],
+) -> Result<Vec<T>, WireError> {
+    let parse = |text: &String| text.parse().map_err(|source| WireError::Allowed { field, source });
+    texts.iter().map(parse).collect()
+}
+
+/// The same as texts.
+pub(crate) fn all_texts<T: Into<String>>(values: impl IntoIterator<Item = T>) -> Vec<String> {
+    values.into_iter().map(Into::into).collect()
+}
+
 /// A text that must not be empty.
 pub(crate) fn present<'a>(field: &'static str, text: &'a str) -> Result<&'a str, WireError> {
     if text.is_empty() { Err(WireError::Missing { field }) } else { Ok(text) }
@@ -114,6 +158,25 @@ pub fn cluster(field: &'static str, text: &str) -> Result<ClusterName, WireError
 /// When it is missing or breaks the rules for names.
 pub fn client(field: &'static str, text: &str) -> Result<ClientName, WireError> {
     ClientName::parse(present(field, text)?).map_err(|source| WireError::Name { field, source })
+}
+
+/// The name of a group of nodes.
+///
+/// # Errors
+/// When it is missing or breaks the rules for names.
+pub fn group(field: &'static str, text: &str) -> Result<GroupName, WireError> {
+    GroupName::parse(present(field, text)?).map_err(|source| WireError::Name { field, source })
+}
+
+/// A network's name. `none` is the word for no network.
+///
+/// # Errors
+/// When it is missing or breaks the rules for names.
+pub fn network(field: &'static str, text: &str) -> Result<NetworkName, WireError> {
+    if text == "none" {
+        return Err(WireError::wrong(field, text, "it is the word for no network"));
+    }
+    NetworkName::parse(present(field, text)?).map_err(|source| WireError::Name { field, source })
 }
 
 /// The name of an OS definition.

@@ -44,6 +44,7 @@ impl From<core::Phase> for v1::HookPhase {
         match phase {
             core::Phase::Pre => v1::HookPhase::Pre,
             core::Phase::Post => v1::HookPhase::Post,
+            core::Phase::Failed => v1::HookPhase::Failed,
         }
     }
 }
@@ -56,6 +57,7 @@ pub fn phase(value: i32) -> Result<core::Phase, HookWireError> {
     match v1::HookPhase::try_from(value) {
         Ok(v1::HookPhase::Pre) => Ok(core::Phase::Pre),
         Ok(v1::HookPhase::Post) => Ok(core::Phase::Post),
+        Ok(v1::HookPhase::Failed) => Ok(core::Phase::Failed),
         Ok(v1::HookPhase::Unspecified) => Err(HookWireError::Missing("phase")),
         Err(_) => Err(unknown("phase", value)),
     }
@@ -69,6 +71,8 @@ impl From<core::ScriptOutcome> for v1::ScriptOutcome {
             core::ScriptOutcome::Failed { code } => Kind::FailedCode(u32::from(code)),
             core::ScriptOutcome::Killed { signal } => Kind::KilledSignal(signal),
             core::ScriptOutcome::TimedOut { limit_ms } => Kind::TimedOutLimitMs(limit_ms),
+            core::ScriptOutcome::OverBudget { budget_ms } => Kind::OverBudgetMs(budget_ms),
+            core::ScriptOutcome::NotBegun { budget_ms } => Kind::NotBegunBudgetMs(budget_ms),
             core::ScriptOutcome::NotExecutable { reason } => Kind::NotExecutable(reason),
             core::ScriptOutcome::OutputTooLarge { limit_bytes } => Kind::OutputTooLargeBytes(limit_bytes),
             core::ScriptOutcome::Ended => Kind::Ended(Ended {}),
@@ -95,6 +99,8 @@ impl TryFrom<v1::ScriptOutcome> for core::ScriptOutcome {
             },
             Kind::KilledSignal(signal) => core::ScriptOutcome::Killed { signal },
             Kind::TimedOutLimitMs(limit_ms) => core::ScriptOutcome::TimedOut { limit_ms },
+            Kind::OverBudgetMs(budget_ms) => core::ScriptOutcome::OverBudget { budget_ms },
+            Kind::NotBegunBudgetMs(budget_ms) => core::ScriptOutcome::NotBegun { budget_ms },
             Kind::NotExecutable(reason) => core::ScriptOutcome::NotExecutable { reason },
             Kind::OutputTooLargeBytes(limit_bytes) => core::ScriptOutcome::OutputTooLarge { limit_bytes },
             Kind::Ended(_) => core::ScriptOutcome::Ended,
@@ -156,6 +162,7 @@ impl From<core::SkipReason> for v1::SkipReason {
             core::SkipReason::Directory => v1::SkipReason::Directory,
             core::SkipReason::DanglingLink => v1::SkipReason::DanglingLink,
             core::SkipReason::NotAFile => v1::SkipReason::NotAFile,
+            core::SkipReason::Shadowed => v1::SkipReason::Shadowed,
         }
     }
 }
@@ -178,6 +185,7 @@ impl TryFrom<v1::SkippedEntry> for core::Skipped {
             Ok(v1::SkipReason::Directory) => core::SkipReason::Directory,
             Ok(v1::SkipReason::DanglingLink) => core::SkipReason::DanglingLink,
             Ok(v1::SkipReason::NotAFile) => core::SkipReason::NotAFile,
+            Ok(v1::SkipReason::Shadowed) => core::SkipReason::Shadowed,
             Ok(v1::SkipReason::Unspecified) => return Err(HookWireError::Missing("skip reason")),
             Err(_) => return Err(unknown("skip reason", wire.reason)),
         };
@@ -191,6 +199,7 @@ impl From<core::HookResult> for v1::HookResult {
             scripts: result.scripts.into_iter().map(Into::into).collect(),
             skipped: result.skipped.into_iter().map(Into::into).collect(),
             failure: result.failure,
+            global_post_absent: result.global_post_absent,
         }
     }
 }
@@ -203,6 +212,7 @@ impl TryFrom<v1::HookResult> for core::HookResult {
             scripts: wire.scripts.into_iter().map(TryInto::try_into).collect::<Result<_, _>>()?,
             skipped: wire.skipped.into_iter().map(TryInto::try_into).collect::<Result<_, _>>()?,
             failure: wire.failure,
+            global_post_absent: wire.global_post_absent,
         })
     }
 }
@@ -233,8 +243,26 @@ impl From<core::HookPolicy> for v1::HookPolicy {
             timeout: timeout.into(),
             master_required: Some(policy.master_required),
             timeout_max_ms: Some(policy.timeout_max_ms),
+            warn_ms: Some(policy.warn_ms),
+            kill_ms: Some(policy.kill_ms),
+            budget_ms: policy.budget_ms,
+            directories: super::hook_policy::table_to_wire(policy.directories),
+            version: Some(version_to_wire(policy.version)),
         }
     }
+}
+
+/// A version of the interface as its number.
+pub fn version_to_wire(version: core::HooksVersion) -> u32 {
+    match version {
+        core::HooksVersion::V1 => 1,
+        core::HooksVersion::V2 => 2,
+    }
+}
+
+/// A version of the interface from its number; `None` where this version of the program does not know it.
+pub fn version_from_wire(number: u32) -> Option<core::HooksVersion> {
+    core::HooksVersion::ALL.into_iter().find(|version| version_to_wire(*version) == number)
 }
 
 /// The parameters `base` with all that is set in `change` on top; what is unset stays.
@@ -267,6 +295,8 @@ pub fn policy_changed(
         Some(Verdict::Allow) => core::OnTimeout::Allow,
         Some(Verdict::Deny) => core::OnTimeout::Deny,
     };
+    let wrong = |number| HookWireError::Unknown { field: "hooks_version", value: i64::from(number) };
+    let version = change.version.map(|number| version_from_wire(number).ok_or(wrong(number))).transpose()?;
     Ok(core::HookPolicy {
         exit_codes,
         on_error,
@@ -274,6 +304,14 @@ pub fn policy_changed(
         timeout,
         master_required: change.master_required.unwrap_or(base.master_required),
         timeout_max_ms: change.timeout_max_ms.unwrap_or(base.timeout_max_ms),
+        warn_ms: change.warn_ms.unwrap_or(base.warn_ms),
+        kill_ms: change.kill_ms.unwrap_or(base.kill_ms),
+        budget_ms: change.budget_ms.map_or(base.budget_ms, |ms| Some(ms).filter(|ms| *ms > 0)),
+        directories: match change.directories.is_empty() {
+            true => base.directories.clone(),
+            false => super::hook_policy::table(&change.directories)?,
+        },
+        version: version.unwrap_or(base.version),
     })
 }
 
@@ -320,6 +358,8 @@ mod tests {
             core::ScriptOutcome::Failed { code: 255 },
             core::ScriptOutcome::Killed { signal: 9 },
             core::ScriptOutcome::TimedOut { limit_ms: 300_000 },
+            core::ScriptOutcome::OverBudget { budget_ms: 10_000 },
+            core::ScriptOutcome::NotBegun { budget_ms: 10_000 },
             core::ScriptOutcome::NotExecutable { reason: "no interpreter".to_owned() },
             core::ScriptOutcome::OutputTooLarge { limit_bytes: 1 },
             core::ScriptOutcome::Ended,
@@ -333,6 +373,7 @@ mod tests {
             core::SkipReason::Directory,
             core::SkipReason::DanglingLink,
             core::SkipReason::NotAFile,
+            core::SkipReason::Shadowed,
         ];
         let result = core::HookResult {
             scripts: outcomes
@@ -347,6 +388,7 @@ mod tests {
                 .to_vec(),
             skipped: reasons.map(|reason| core::Skipped { name: "a.b".to_owned(), reason }).to_vec(),
             failure: Some("could not read the directory".to_owned()),
+            global_post_absent: true,
         };
         assert_eq!(core::HookResult::try_from(v1::HookResult::from(result.clone())), Ok(result));
     }
@@ -367,7 +409,7 @@ mod tests {
 
     #[test]
     fn phases_are_read_from_numbers() {
-        for known in [core::Phase::Pre, core::Phase::Post] {
+        for known in [core::Phase::Pre, core::Phase::Post, core::Phase::Failed] {
             assert_eq!(phase(v1::HookPhase::from(known).into()), Ok(known));
         }
         assert_eq!(phase(0), Err(HookWireError::Missing("phase")));
@@ -383,6 +425,15 @@ mod tests {
             timeout: core::OnTimeout::Allow,
             master_required: false,
             timeout_max_ms: 5,
+            warn_ms: 7,
+            kill_ms: 8,
+            budget_ms: Some(9_000),
+            directories: [(
+                "node-add-pre.d".to_owned(),
+                core::DirectoryPolicy { kill_ms: Some(1), ..core::DirectoryPolicy::default() },
+            )]
+            .into(),
+            version: core::HooksVersion::V2,
         };
         assert_eq!(core::HookPolicy::try_from(v1::HookPolicy::from(base.clone())), Ok(base.clone()));
         let change = v1::HookPolicy { timeout_max_ms: Some(6), ..v1::HookPolicy::default() };

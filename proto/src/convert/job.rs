@@ -103,6 +103,7 @@ fn entry_text(entry: &LogEntry) -> String {
             let phase = match phase {
                 hooks::Phase::Pre => "pre",
                 hooks::Phase::Post => "post",
+                hooks::Phase::Failed => "end",
             };
             let (nodes, scripts) = (counted(*nodes, "node"), counted(*scripts, "script"));
             format!("{phase} hooks: {nodes}, {scripts}, {duration_ms} ms")
@@ -180,6 +181,7 @@ fn phase_text(job: &Job, reason: Option<&WaitReason>) -> &'static str {
         | Phase::PostHooks { .. }
         | Phase::Undoing { .. }
         | Phase::Blocked { .. }
+        | Phase::Ending { .. }
         | Phase::Done { .. }) => phase.as_str(),
     }
 }
@@ -197,7 +199,10 @@ pub fn job_brief(job: &Job, reason: Option<&WaitReason>) -> v1::Job {
     let submission = &job.submission;
     let error = match &job.phase {
         Phase::Done { outcome: Outcome::Error(error), .. } => Some(error.into()),
-        Phase::Done { outcome: Outcome::Success | Outcome::Canceled, .. }
+        // Told before the scripts are, to those who wait.
+        Phase::Ending { outcome: Outcome::Error(error), .. } if job.over() => Some(error.into()),
+        Phase::Ending { .. }
+        | Phase::Done { outcome: Outcome::Success | Outcome::Canceled, .. }
         | Phase::Waiting
         | Phase::PreHooks { .. }
         | Phase::Running { .. }
@@ -228,6 +233,7 @@ pub fn job_brief(job: &Job, reason: Option<&WaitReason>) -> v1::Job {
         depends: submission.depends.iter().map(Into::into).collect(),
         priority: i32::from(submission.priority.value()),
         parent_job: submission.parent.unwrap_or_default(),
+        child_jobs: job.children.clone(),
         ..v1::Job::default()
     }
 }
@@ -287,6 +293,7 @@ mod tests {
         let cluster = examples::cluster();
         let mut engine = Engine::new(cluster.master.clone(), Some(cluster));
         let output = engine.handle(Input::Submit(Box::new(start(1))), NOW);
+        let mut told = Vec::new();
         for effect in output.effects {
             let Effect::RunHooks(call) = effect else { panic!("{effect:?}") };
             let answer = if call.node.as_str() == "node1" {
@@ -308,6 +315,14 @@ mod tests {
                 NodeAnswer::NotReached { why, partial: HookResult::default() }
             };
             let report = NodeReport { node: call.node.clone(), answer, duration_ms: 2 };
+            let output = engine.handle(Input::HooksAnswered(call.id.clone(), report), NOW);
+            told.extend(output.effects);
+        }
+        // Scripts that hear of the end have nothing to say.
+        for effect in told {
+            let Effect::RunHooks(call) = effect else { continue };
+            let answer = NodeAnswer::Answered(HookResult::default());
+            let report = NodeReport { node: call.node.clone(), answer, duration_ms: 1 };
             engine.handle(Input::HooksAnswered(call.id.clone(), report), NOW);
         }
         engine

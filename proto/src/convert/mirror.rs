@@ -16,6 +16,10 @@ fn copies(wire: &[String]) -> Result<Vec<Uuid>, WireError> {
     wire.iter().map(|text| fields::uuid("copy_uuids", text)).collect()
 }
 
+fn disks(wire: &[String]) -> Result<Vec<Uuid>, WireError> {
+    wire.iter().map(|text| fields::uuid("disk_uuids", text)).collect()
+}
+
 /// A port, 0 where nobody said one.
 fn port(wire: u32) -> Result<Option<u16>, WireError> {
     let port = u16::try_from(wire);
@@ -122,9 +126,10 @@ impl From<MirrorCall> for v1::MirrorCall {
                 instance_uuid: instance.to_string(),
                 copy_uuids: texts(&copies),
             }),
-            MirrorCall::Trust { instance, copies } => Wire::Trust(v1::MirrorsTrust {
+            MirrorCall::Trust { instance, copies, disks } => Wire::Trust(v1::MirrorsTrust {
                 instance_uuid: instance.to_string(),
                 copy_uuids: texts(&copies),
+                disk_uuids: texts(&disks),
             }),
             MirrorCall::Start { instance, name, peer, address, mirrors, sync, wait } => {
                 Wire::Start(v1::MirrorsStart {
@@ -171,9 +176,11 @@ impl TryFrom<v1::MirrorCall> for MirrorCall {
             Wire::Clean(w) => {
                 MirrorCall::Clean { instance: instance(&w.instance_uuid)?, copies: copies(&w.copy_uuids)? }
             }
-            Wire::Trust(w) => {
-                MirrorCall::Trust { instance: instance(&w.instance_uuid)?, copies: copies(&w.copy_uuids)? }
-            }
+            Wire::Trust(w) => MirrorCall::Trust {
+                instance: instance(&w.instance_uuid)?,
+                copies: copies(&w.copy_uuids)?,
+                disks: disks(&w.disk_uuids)?,
+            },
             Wire::Start(w) => MirrorCall::Start {
                 instance: instance(&w.instance_uuid)?,
                 name: fields::instance("name", &w.name)?,

@@ -2,7 +2,12 @@
 
 pub mod calls;
 pub mod fields;
+pub mod group;
+mod hook_policy;
+pub mod hook_runs;
 pub mod hooks;
+pub mod hookset;
+pub mod host;
 pub mod job;
 pub mod mirror;
 pub mod operation;

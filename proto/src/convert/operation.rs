@@ -1,27 +1,37 @@
 //! Operations between wire and core: what a client asks for is parsed here, once.
 
+mod group;
+mod instance;
+
 use std::collections::BTreeSet;
 
 use muster_core::{
+    allowed::AllowedChange,
     engine::{DEPENDS_MAX, Dependency, Ending, Priority},
     hooks::{ExitCodes, OnError, OnTimeout, OnUnreachable},
     hypervisor::HypervisorKind,
-    model::{ClientRole, DiskTemplate},
+    model::ClientRole,
     names::NodeName,
     ops::{
         BackupExport, CertificatesRenew, ClientCertificateRevoke, ClientCertificateSign, ClusterDestroy,
-        ClusterInit, ClusterModify, DiskGrow, DisksReplace, ImportSource, InstanceAdd, InstanceFailover,
-        InstanceMigrate, InstanceModify, InstanceReboot, InstanceReinstall, InstanceRemove, InstanceRename,
-        InstanceShutdown, InstanceStart, IpChange, JobRepair, MasterFailover, MirrorAdd, MirrorRemove,
-        MirrorsSettle, MirrorsSync, NodeAdd, NodeModify, NodeRemove, OnErrorChange, Op, RebootKind,
+        ClusterInit, ClusterModify, ClusterRename, ClusterVerify, DiskGrow, DisksReplace, GroupRemove,
+        GroupRename, InstanceFailover, InstanceMigrate, InstanceReboot, InstanceReinstall, InstanceRemove,
+        InstanceRename, InstanceShutdown, InstanceStart, JobRepair, MasterFailover, MirrorAdd, MirrorRemove,
+        MirrorsSettle, MirrorsSync, NetworkDisconnect, NetworkRemove, NodeAdd, NodeMigrate, NodeModify,
+        NodeRemove, OnErrorChange, Op, RebootKind, TagsDel, TagsSet,
     },
 };
 
 use super::{
     WireError,
     fields::{self, hex},
+    hooks::{version_from_wire, version_to_wire},
 };
 use crate::v1;
+
+pub use group::tag_object;
+
+mod place;
 
 /// Longest reason in bytes.
 const REASON_BYTES_MAX: usize = 1024;
@@ -131,7 +141,7 @@ pub fn operation_from_wire(wire: v1::Operation, local: &NodeName) -> Result<Op, 
         }
         Wire::NodeAdd(w) => Op::NodeAdd(node_add(&w)?),
         Wire::NodeRemove(w) => Op::NodeRemove(NodeRemove { name: fields::node("name", &w.name)? }),
-        Wire::InstanceAdd(w) => Op::InstanceAdd(instance_add(w)?),
+        Wire::InstanceAdd(w) => Op::InstanceAdd(instance::instance_add(w)?),
         Wire::BackupExport(w) => Op::BackupExport(BackupExport {
             instance: fields::instance("instance", &w.instance)?,
             node: fields::node("node", &w.node)?,
@@ -144,8 +154,9 @@ pub fn operation_from_wire(wire: v1::Operation, local: &NodeName) -> Result<Op, 
         Wire::InstanceShutdown(w) => Op::InstanceShutdown(InstanceShutdown {
             instance: fields::instance("instance", &w.instance)?,
             timeout_s: w.timeout_s,
+            fenced: w.fenced,
         }),
-        Wire::InstanceModify(w) => Op::InstanceModify(instance_modify(&w)?),
+        Wire::InstanceModify(w) => Op::InstanceModify(instance::instance_modify(&w)?),
         Wire::InstanceFailover(w) => Op::InstanceFailover(InstanceFailover {
             instance: fields::instance("instance", &w.instance)?,
             ignore_consistency: w.ignore_consistency,
@@ -206,8 +217,45 @@ pub fn operation_from_wire(wire: v1::Operation, local: &NodeName) -> Result<Op, 
         Wire::MirrorsSettle(w) => {
             Op::MirrorsSettle(MirrorsSettle { instance: fields::instance("instance", &w.instance)? })
         }
+        Wire::NodeMigrate(w) => Op::NodeMigrate(NodeMigrate {
+            name: fields::node("name", &w.name)?,
+            ignore_unmovable: w.ignore_unmovable,
+        }),
+        Wire::NodeEvacuate(w) => Op::NodeEvacuate(place::node_evacuate(&w)?),
+        Wire::InstanceMove(w) => Op::InstanceMove(place::instance_move(&w)?),
+        Wire::DisksRecreate(w) => Op::DisksRecreate(place::disks_recreate(&w)?),
+        Wire::ClusterRename(w) => {
+            Op::ClusterRename(ClusterRename { new_name: fields::cluster("new_name", &w.new_name)? })
+        }
+        Wire::ClusterVerify(v1::ClusterVerify {}) => Op::ClusterVerify(ClusterVerify {}),
         Wire::MirrorsSync(w) => {
             Op::MirrorsSync(MirrorsSync { instance: fields::instance("instance", &w.instance)? })
+        }
+        Wire::GroupAdd(w) => Op::GroupAdd(group::group_add(&w)?),
+        Wire::GroupModify(w) => Op::GroupModify(group::group_modify(&w)?),
+        Wire::GroupRemove(w) => Op::GroupRemove(GroupRemove { name: fields::group("name", &w.name)? }),
+        Wire::GroupRename(w) => Op::GroupRename(GroupRename {
+            name: fields::group("name", &w.name)?,
+            new_name: fields::group("new_name", &w.new_name)?,
+        }),
+        Wire::GroupAssignNodes(w) => Op::GroupAssignNodes(group::group_assign_nodes(&w)?),
+        Wire::NetworkAdd(w) => Op::NetworkAdd(group::network_add(&w)?),
+        Wire::NetworkRemove(w) => {
+            Op::NetworkRemove(NetworkRemove { name: fields::network("name", &w.name)? })
+        }
+        Wire::NetworkModify(w) => Op::NetworkModify(group::network_modify(&w)?),
+        Wire::NetworkConnect(w) => Op::NetworkConnect(group::network_connect(w)?),
+        Wire::NetworkDisconnect(w) => Op::NetworkDisconnect(NetworkDisconnect {
+            network: fields::network("network", &w.network)?,
+            group: fields::group("group", &w.group)?,
+        }),
+        Wire::TagsSet(w) => {
+            let (object, tags) = group::tags(w.object, &w.tags)?;
+            Op::TagsSet(TagsSet { object, tags })
+        }
+        Wire::TagsDel(w) => {
+            let (object, tags) = group::tags(w.object, &w.tags)?;
+            Op::TagsDel(TagsDel { object, tags })
         }
     })
 }
@@ -230,6 +278,7 @@ fn node_add(wire: &v1::NodeAdd) -> Result<NodeAdd, WireError> {
         primary_ip: optional_ip("primary_ip", wire.primary_ip.as_ref())?,
         secondary_ip: optional_ip("secondary_ip", wire.secondary_ip.as_ref())?,
         readd: wire.readd,
+        group: wire.group.as_ref().map(|name| fields::group("group", name)).transpose()?,
     })
 }
 
@@ -241,57 +290,6 @@ fn node_modify(wire: &v1::NodeModify) -> Result<NodeModify, WireError> {
         master_candidate: wire.master_candidate,
         primary_ip: optional_ip("primary_ip", wire.primary_ip.as_ref())?,
         secondary_ip: optional_ip("secondary_ip", wire.secondary_ip.as_ref())?,
-    })
-}
-
-fn instance_add(wire: v1::InstanceAdd) -> Result<InstanceAdd, WireError> {
-    let template = fields::present("disk_template", &wire.disk_template)?;
-    let template = DiskTemplate::parse(template).ok_or_else(|| {
-        WireError::wrong(
-            "disk_template",
-            template,
-            "diskless, file or mirror (also remote_raid1, drbd) is expected",
-        )
-    })?;
-    let os = Some(wire.os.as_str()).filter(|os| !os.is_empty());
-    Ok(InstanceAdd {
-        name: fields::instance("name", &wire.name)?,
-        primary: fields::node("primary", &wire.primary)?,
-        secondary: wire.secondary.map(|name| fields::node("secondary", &name)).transpose()?,
-        template,
-        disk_size_mib: wire.disk_size_mib,
-        swap_size_mib: wire.swap_size_mib,
-        memory_mib: wire.memory_mib,
-        vcpus: wire.vcpus,
-        ip: optional_ip("ip", wire.ip.as_ref())?,
-        os: os.map(|os| fields::os("os", os)).transpose()?,
-        no_start: wire.no_start,
-        no_wait_for_sync: wire.no_wait_for_sync,
-        source: wire.source.map(import_source).transpose()?,
-    })
-}
-
-fn import_source(wire: v1::ImportSource) -> Result<ImportSource, WireError> {
-    let node = fields::node("source.node", &wire.node)?;
-    let export = match fields::uuid("source.export", &wire.export) {
-        // One spelling, so that locks on it meet.
-        Ok(uuid) => uuid.to_string(),
-        Err(_) => fields::instance("source.export", &wire.export)?.into(),
-    };
-    Ok(ImportSource { node, export })
-}
-
-fn instance_modify(wire: &v1::InstanceModify) -> Result<InstanceModify, WireError> {
-    let ip = match wire.ip.as_deref() {
-        None => None,
-        Some("none") => Some(IpChange::Clear),
-        Some(text) => Some(IpChange::Set(fields::ip("ip", text)?)),
-    };
-    Ok(InstanceModify {
-        instance: fields::instance("instance", &wire.instance)?,
-        memory_mib: wire.memory_mib,
-        vcpus: wire.vcpus,
-        ip,
     })
 }
 
@@ -334,7 +332,17 @@ fn cluster_modify(wire: v1::ClusterModify) -> Result<ClusterModify, WireError> {
         Err(_) => return Err(unknown("hooks.timeout", hooks.timeout)),
     };
     let (master_required, timeout_max_ms) = (hooks.master_required, hooks.timeout_max_ms);
+    let hook_limits = super::hook_policy::limits_change(&hooks, &wire.hook_policy)
+        .map_err(|error| WireError::wrong("hook_policy", &error.to_string(), "a known value is expected"))?;
+    let hooks_version = match hooks.version.map(|number| (number, version_from_wire(number))) {
+        None => None,
+        Some((_, Some(version))) => Some(version),
+        Some((number, None)) => {
+            return Err(WireError::wrong("hooks.version", &number.to_string(), "1 or 2 is expected"));
+        }
+    };
     Ok(ClusterModify {
+        hooks_version,
         exit_codes,
         on_error,
         unreachable,
@@ -344,6 +352,13 @@ fn cluster_modify(wire: v1::ClusterModify) -> Result<ClusterModify, WireError> {
         accel: wire.accel.map(|accel| fields::accel("accel", &accel)).transpose()?,
         nic: wire.nic.map(|nic| fields::nic("nic", &nic)).transpose()?,
         fence_command: wire.fence_command,
+        hook_limits,
+        allowed: AllowedChange {
+            allow_commands: fields::all_parsed("allow_commands", &wire.allow_commands)?,
+            disallow_commands: fields::all_parsed("disallow_commands", &wire.disallow_commands)?,
+            allow_files: fields::all_parsed("allow_files", &wire.allow_files)?,
+            disallow_files: fields::all_parsed("disallow_files", &wire.disallow_files)?,
+        },
     })
 }
 
@@ -381,6 +396,7 @@ fn operation_to_wire(op: Op) -> v1::operation::Operation {
             primary_ip: op.primary_ip.map(|ip| ip.to_string()),
             secondary_ip: op.secondary_ip.map(|ip| ip.to_string()),
             readd: op.readd,
+            group: op.group.map(Into::into),
         }),
         Op::NodeRemove(op) => Wire::NodeRemove(v1::NodeRemove { name: op.name.into() }),
         Op::InstanceAdd(op) => Wire::InstanceAdd(op.into()),
@@ -395,6 +411,7 @@ fn operation_to_wire(op: Op) -> v1::operation::Operation {
         Op::InstanceShutdown(op) => Wire::InstanceShutdown(v1::InstanceShutdown {
             instance: op.instance.into(),
             timeout_s: op.timeout_s,
+            fenced: op.fenced,
         }),
         Op::InstanceModify(op) => Wire::InstanceModify(op.into()),
         Op::InstanceFailover(op) => Wire::InstanceFailover(v1::InstanceFailover {
@@ -458,38 +475,35 @@ fn operation_to_wire(op: Op) -> v1::operation::Operation {
         }
         Op::MirrorsSettle(op) => Wire::MirrorsSettle(v1::MirrorsSettle { instance: op.instance.into() }),
         Op::MirrorsSync(op) => Wire::MirrorsSync(v1::MirrorsSync { instance: op.instance.into() }),
-    }
-}
-
-impl From<InstanceAdd> for v1::InstanceAdd {
-    fn from(op: InstanceAdd) -> Self {
-        v1::InstanceAdd {
-            name: op.name.into(),
-            primary: op.primary.into(),
-            secondary: op.secondary.map(Into::into),
-            disk_template: op.template.as_str().to_owned(),
-            disk_size_mib: op.disk_size_mib,
-            swap_size_mib: op.swap_size_mib,
-            memory_mib: op.memory_mib,
-            vcpus: op.vcpus,
-            ip: op.ip.map(|ip| ip.to_string()),
-            os: op.os.map(Into::into).unwrap_or_default(),
-            no_start: op.no_start,
-            no_wait_for_sync: op.no_wait_for_sync,
-            source: op
-                .source
-                .map(|source| v1::ImportSource { node: source.node.into(), export: source.export }),
+        Op::NodeMigrate(op) => {
+            Wire::NodeMigrate(v1::NodeMigrate { name: op.name.into(), ignore_unmovable: op.ignore_unmovable })
         }
-    }
-}
-
-impl From<InstanceModify> for v1::InstanceModify {
-    fn from(op: InstanceModify) -> Self {
-        let ip = op.ip.map(|change| match change {
-            IpChange::Set(ip) => ip.to_string(),
-            IpChange::Clear => "none".to_owned(),
-        });
-        v1::InstanceModify { instance: op.instance.into(), memory_mib: op.memory_mib, vcpus: op.vcpus, ip }
+        Op::NodeEvacuate(op) => Wire::NodeEvacuate(op.into()),
+        Op::InstanceMove(op) => Wire::InstanceMove(op.into()),
+        Op::DisksRecreate(op) => Wire::DisksRecreate(op.into()),
+        Op::ClusterRename(op) => Wire::ClusterRename(v1::ClusterRename { new_name: op.new_name.into() }),
+        Op::ClusterVerify(ClusterVerify {}) => Wire::ClusterVerify(v1::ClusterVerify {}),
+        Op::GroupAdd(op) => Wire::GroupAdd(op.into()),
+        Op::GroupModify(op) => Wire::GroupModify(op.into()),
+        Op::GroupRemove(op) => Wire::GroupRemove(v1::GroupRemove { name: op.name.into() }),
+        Op::GroupRename(op) => {
+            Wire::GroupRename(v1::GroupRename { name: op.name.into(), new_name: op.new_name.into() })
+        }
+        Op::GroupAssignNodes(op) => Wire::GroupAssignNodes(op.into()),
+        Op::NetworkAdd(op) => Wire::NetworkAdd(op.into()),
+        Op::NetworkRemove(op) => Wire::NetworkRemove(v1::NetworkRemove { name: op.name.into() }),
+        Op::NetworkModify(op) => Wire::NetworkModify(op.into()),
+        Op::NetworkConnect(op) => Wire::NetworkConnect(op.into()),
+        Op::NetworkDisconnect(op) => Wire::NetworkDisconnect(v1::NetworkDisconnect {
+            network: op.network.into(),
+            group: op.group.into(),
+        }),
+        Op::TagsSet(op) => {
+            Wire::TagsSet(v1::TagsSet { object: Some((&op.object).into()), tags: op.tags.to_texts() })
+        }
+        Op::TagsDel(op) => {
+            Wire::TagsDel(v1::TagsDel { object: Some((&op.object).into()), tags: op.tags.to_texts() })
+        }
     }
 }
 
@@ -523,6 +537,11 @@ impl From<ClusterModify> for v1::ClusterModify {
             timeout: timeout.into(),
             master_required: op.master_required,
             timeout_max_ms: op.timeout_max_ms,
+            warn_ms: op.hook_limits.warn_ms,
+            kill_ms: op.hook_limits.kill_ms,
+            budget_ms: op.hook_limits.budget_ms,
+            directories: Default::default(),
+            version: op.hooks_version.map(version_to_wire),
         };
         v1::ClusterModify {
             hooks: Some(hooks),
@@ -530,6 +549,11 @@ impl From<ClusterModify> for v1::ClusterModify {
             accel: op.accel.map(|accel| accel.as_str().to_owned()),
             nic: op.nic.map(|nic| nic.to_text()),
             fence_command: op.fence_command,
+            hook_policy: op.hook_limits.directories.into_iter().map(Into::into).collect(),
+            allow_commands: fields::all_texts(op.allowed.allow_commands),
+            disallow_commands: fields::all_texts(op.allowed.disallow_commands),
+            allow_files: fields::all_texts(op.allowed.allow_files),
+            disallow_files: fields::all_texts(op.allowed.disallow_files),
         }
     }
 }

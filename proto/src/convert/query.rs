@@ -3,6 +3,7 @@
 
 use muster_core::model::{Client, Cluster, Disk, Export, Instance, Node};
 
+use super::fields;
 use crate::v1;
 
 fn names<'a>(instances: impl Iterator<Item = &'a Instance>) -> Vec<String> {
@@ -19,11 +20,16 @@ pub fn cluster_info(cluster: &Cluster) -> v1::ClusterInfo {
         hooks: Some(cluster.hooks.clone().into()),
         nodes: u32::try_from(cluster.nodes.len()).unwrap_or(u32::MAX),
         instances: u32::try_from(cluster.instances.len()).unwrap_or(u32::MAX),
+        tags: cluster.tags.to_texts(),
+        groups: u32::try_from(cluster.groups.len()).unwrap_or(u32::MAX),
+        networks: u32::try_from(cluster.networks.len()).unwrap_or(u32::MAX),
         clients: cluster.clients.values().map(client_info).collect(),
         hypervisor: cluster.hypervisor.kind.as_str().to_owned(),
         accel: cluster.hypervisor.accel.as_str().to_owned(),
         nic: cluster.hypervisor.nic.to_text(),
         fence_command: cluster.fence_command.clone(),
+        allowed_commands: fields::all_texts(cluster.allowed.commands.iter().cloned()),
+        allowed_files: fields::all_texts(cluster.allowed.files.iter().cloned()),
         ..v1::ClusterInfo::default()
     }
 }
@@ -49,6 +55,8 @@ pub fn node_info(cluster: &Cluster, node: &Node) -> v1::NodeInfo {
         offline: node.offline,
         drained: node.drained,
         master_candidate: node.master_candidate,
+        group: cluster.group_of(&node.name).map(|group| group.name.to_string()).unwrap_or_default(),
+        tags: node.tags.to_texts(),
         master: node.name == cluster.master,
         primary_instances: names(cluster.primaries_on(&node.name)),
         secondary_instances: names(cluster.secondaries_on(&node.name)),
@@ -57,6 +65,8 @@ pub fn node_info(cluster: &Cluster, node: &Node) -> v1::NodeInfo {
         not_reached: None,
         fingerprints: node.fingerprints.clone(),
         blocked_by: None,
+        host: None,
+        host_age_ms: None,
     }
 }
 
@@ -78,7 +88,7 @@ fn disk_info(disk: &Disk) -> v1::DiskInfo {
 }
 
 /// An instance, without its status.
-pub fn instance_info(instance: &Instance) -> v1::InstanceInfo {
+pub fn instance_info(cluster: &Cluster, instance: &Instance) -> v1::InstanceInfo {
     v1::InstanceInfo {
         name: instance.name.to_string(),
         uuid: instance.uuid.to_string(),
@@ -89,6 +99,8 @@ pub fn instance_info(instance: &Instance) -> v1::InstanceInfo {
         vcpus: instance.vcpus,
         ip: instance.ip.map(|ip| ip.to_string()),
         mac: instance.mac.clone(),
+        network: cluster.network_of(instance).map(|network| network.name.to_string()),
+        tags: instance.tags.to_texts(),
         os: instance.os.to_string(),
         admin_up: instance.up,
         status: String::new(),
@@ -156,7 +168,7 @@ mod tests {
     fn instances_show_their_disk_ids() {
         let cluster = examples::cluster();
         let mail = cluster.instances.values().find(|instance| instance.name.as_str() == "mail1").unwrap();
-        let info = instance_info(mail);
+        let info = instance_info(&cluster, mail);
         let ids: Vec<(&str, u32, &str)> = info
             .disks
             .iter()

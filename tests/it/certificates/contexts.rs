@@ -45,7 +45,7 @@ async fn every_call(channel: &Channel, context: &v1::CallContext) -> Vec<(&'stat
     );
     let facts = other_facts();
     ask!("AgentService/PutFacts", v1::PutFactsRequest { context: context.clone(), facts: Some(facts) });
-    ask!("AgentService/Watch", v1::WatchRequest { context: context.clone() });
+    ask!("AgentService/Watch", v1::WatchRequest { context: context.clone(), ..Default::default() });
     ask!("AgentService/MakeSigningRequest", v1::MakeSigningRequestRequest { context: context.clone() });
     ask!(
         "AgentService/InstallCertificate",
@@ -83,13 +83,40 @@ async fn every_call(channel: &Channel, context: &v1::CallContext) -> Vec<(&'stat
         v1::ReadImageRequest { context: context.clone(), image: image(), job_id: 900 }
     );
     ask!("NodeService/ListOses", v1::ListOsesRequest { context: context.clone() });
-    let start = v1::ConsoleStart { context: context.clone(), instance_uuid: DISK.to_owned() };
-    ask!("NodeService/Console", v1::ConsoleInput { input: Some(v1::console_input::Input::Start(start)) });
+    answers.extend(every_command(channel, &context).await);
     let start = v1::WriteImageStart { context, image: image(), job_id: 900 };
     ask!(
         "NodeService/WriteImage",
         v1::WriteImageRequest { part: Some(v1::write_image_request::Part::Start(start)) }
     );
+    answers
+}
+
+/// The calls that give somebody a guest's console, or run or write something of the site's own.
+async fn every_command(
+    channel: &Channel,
+    context: &Option<v1::CallContext>,
+) -> Vec<(&'static str, Result<(), Status>)> {
+    let mut answers = Vec::new();
+    macro_rules! ask {
+        ($path:literal, $message:expr) => {
+            answers.push(($path, call(channel, concat!("/muster.v1.", $path), $message).await));
+        };
+    }
+    let start = v1::ConsoleStart { context: context.clone(), instance_uuid: DISK.to_owned() };
+    ask!("NodeService/Console", v1::ConsoleInput { input: Some(v1::console_input::Input::Start(start)) });
+    ask!(
+        "NodeCommandService/Run",
+        v1::RunRequest {
+            context: context.clone(),
+            argv: vec!["/bin/true".to_owned()],
+            timeout_ms: 1000,
+            user: "root".to_owned(),
+        }
+    );
+    let file = v1::FileStart { path: "/nonexistent/file".to_owned(), ..Default::default() };
+    let start = v1::PutFileStart { context: context.clone(), file: Some(file), user: "root".to_owned() };
+    ask!("NodeCommandService/PutFile", v1::PutFilePart { part: Some(v1::put_file_part::Part::Start(start)) });
     answers
 }
 

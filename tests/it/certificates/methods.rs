@@ -26,7 +26,7 @@ const MASTERS: Callers = &["master"];
 const ROLES: Callers = ANYONE;
 
 /// All methods, and who may call them.
-const TABLE: [(&str, Callers); 42] = [
+const TABLE: [(&str, Callers); 56] = [
     ("/grpc.health.v1.Health/Check", PROBES),
     ("/grpc.health.v1.Health/Watch", PROBES),
     ("/grpc.reflection.v1.ServerReflection/ServerReflectionInfo", REFLECTION),
@@ -45,6 +45,9 @@ const TABLE: [(&str, Callers); 42] = [
     ("/muster.v1.JobService/SetQueue", ADMINS),
     ("/muster.v1.QueryService/GetCluster", READERS),
     ("/muster.v1.QueryService/ListNodes", READERS),
+    ("/muster.v1.QueryService/ListGroups", READERS),
+    ("/muster.v1.QueryService/ListNetworks", READERS),
+    ("/muster.v1.QueryService/ListTags", READERS),
     ("/muster.v1.QueryService/ListInstances", READERS),
     ("/muster.v1.QueryService/ListExports", READERS),
     ("/muster.v1.QueryService/ListNodeHooks", READERS),
@@ -53,6 +56,12 @@ const TABLE: [(&str, Callers); 42] = [
     ("/muster.v1.QueryService/ListNodeOses", READERS),
     ("/muster.v1.QueryService/InstanceConsole", OPERATORS),
     ("/muster.v1.BackupService/Backup", ADMINS),
+    ("/muster.v1.CommandService/RunCommand", ADMINS),
+    ("/muster.v1.CommandService/CopyFile", ADMINS),
+    ("/muster.v1.HookSetService/SyncHookSet", ADMINS),
+    ("/muster.v1.HookSetService/DiffHookSets", READERS),
+    ("/muster.v1.HookRunsService/RunAgain", ADMINS),
+    ("/muster.v1.HookRunsService/ListHookRuns", READERS),
     ("/muster.v1.MasterService/HandOver", NODES),
     ("/muster.v1.MasterService/TakeBack", NODES),
     ("/muster.v1.AgentService/Hello", MASTERS),
@@ -63,12 +72,17 @@ const TABLE: [(&str, Callers); 42] = [
     ("/muster.v1.AgentService/InstallCertificate", MASTERS),
     ("/muster.v1.AgentService/Leave", MASTERS),
     ("/muster.v1.HookService/RunHooks", MASTERS),
+    ("/muster.v1.HookService/RunScript", MASTERS),
     ("/muster.v1.HookService/ListHooks", MASTERS),
+    ("/muster.v1.HookService/SyncHooks", MASTERS),
+    ("/muster.v1.HookService/CheckHookSet", MASTERS),
     ("/muster.v1.NodeService/Execute", MASTERS),
     ("/muster.v1.NodeService/ReadImage", MASTERS),
     ("/muster.v1.NodeService/WriteImage", MASTERS),
     ("/muster.v1.NodeService/ListOses", MASTERS),
     ("/muster.v1.NodeService/Console", MASTERS),
+    ("/muster.v1.NodeCommandService/Run", MASTERS),
+    ("/muster.v1.NodeCommandService/PutFile", MASTERS),
 ];
 
 /// What must become of a call.
@@ -137,7 +151,9 @@ fn is_as_expected(path: &str, role: &str, expected: Expected, answer: &Result<()
 
 /// Whether the method is one that a master calls on nodes.
 fn of_a_node(path: &str) -> bool {
-    ["AgentService", "HookService", "NodeService"].iter().any(|service| path.contains(service))
+    ["AgentService", "HookService", "NodeService", "NodeCommandService"]
+        .iter()
+        .any(|service| path.contains(service))
 }
 
 /// What a caller of each role shows; all of them are known everywhere where they ever will be.

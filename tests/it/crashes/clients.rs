@@ -136,7 +136,7 @@ fn choose(socket: &Path, random: &mut Random) -> Op {
             let kind = (*random.pick(&["soft", "hard", "full"])).to_owned();
             Op::InstanceReboot(v1::InstanceReboot { instance, kind })
         }
-        33..40 => Op::InstanceShutdown(v1::InstanceShutdown { instance, timeout_s: Some(1) }),
+        33..40 => Op::InstanceShutdown(v1::InstanceShutdown { instance, timeout_s: Some(1), fenced: false }),
         40..42 => {
             let new_name = (*random.pick(&NAMES)).to_owned();
             Op::InstanceRename(v1::InstanceRename { instance, new_name })
@@ -146,7 +146,7 @@ fn choose(socket: &Path, random: &mut Random) -> Op {
             instance,
             memory_mib: Some(random.range(64, 512)),
             vcpus: random.permille(500).then(|| u32::try_from(random.range(1, 8)).unwrap()),
-            ip: None,
+            ..v1::InstanceModify::default()
         }),
         56..66 => {
             Op::InstanceFailover(v1::InstanceFailover { instance, ignore_consistency: true, fenced: false })

@@ -2,6 +2,7 @@
 //!
 //! With `MUSTER_TEST_LONG` the rounds are as many as the promise is to be shown for.
 
+mod broken;
 mod exports;
 mod moves;
 mod old_primary;

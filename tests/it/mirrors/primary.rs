@@ -56,7 +56,8 @@ fn what_was_acknowledged_survives_a_frozen_primary_that_is_fenced() {
     }
     let promised = last_ack(&cluster, 2, "web1");
 
-    cluster.gnt("instance failover -f web1").exits(1).says(&["could not stop web1 on node2", "not reached"]);
+    let words = ["could not ask what the mirrors do on node2", "not reached"];
+    cluster.gnt("instance failover -f web1").exits(1).says(&words);
     cluster.ok("node modify --offline yes node2");
     cluster.gnt("instance failover -f web1").exits(1).says(&["node2", "--fence-command", "--fenced"]);
     let command = fence(&cluster);

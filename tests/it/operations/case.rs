@@ -57,6 +57,14 @@ pub(super) fn own(pairs: &[(&'static str, &str)]) -> Vec<(&'static str, String)>
     pairs.iter().map(|(name, value)| (*name, (*value).to_owned())).collect()
 }
 
+/// Takes out what every node operation tells of the node's host. It differs from host to host, and is always set.
+fn take_node_facts(env: &mut BTreeMap<String, String>) {
+    for name in ["NODE_OS_NAME", "NODE_OS_VERSION", "NODE_OS_SP", "NODE_OS_STRING", "NODE_IPS"] {
+        let value = env.remove(&format!("GANETI_{name}")).unwrap_or_else(|| panic!("{name} is set"));
+        assert!(value != "None" && !value.contains('\n'), "{name}={value}");
+    }
+}
+
 impl Case<'_> {
     fn run(&self, cluster: &Cluster) -> Output {
         cluster.gnt(&format!("{} --reason {REASON}", self.command))
@@ -123,6 +131,9 @@ impl Case<'_> {
             let mut env = dump.env.clone();
             let user = env.remove("GANETI_JOB_USER").expect("JOB_USER is set");
             assert!(!user.is_empty());
+            if self.row.object == "NODE" {
+                take_node_facts(&mut env);
+            }
             let data_dir = cluster.dir().join(node).join("state/data").display().to_string();
             let mut wanted = self.environment(phase, node, master);
             wanted.insert("GANETI_DATA_DIR".to_owned(), data_dir);

@@ -2,7 +2,7 @@
 //! test. Lists of exceptions may only get shorter.
 
 mod files;
-mod hook_reference;
+pub(crate) mod hook_reference;
 mod layout;
 mod operations;
 mod rules_shown;

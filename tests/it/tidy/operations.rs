@@ -5,7 +5,23 @@ use std::collections::BTreeSet;
 use super::files::{read, sources};
 
 /// Files beside the operations that are none.
-const HELPERS: [&str; 8] = ["mod", "common", "plan", "addresses", "bounds", "parts", "mirroring", "examples"];
+const HELPERS: [&str; 15] = [
+    "mod",
+    "common",
+    "plan",
+    "addresses",
+    "bounds",
+    "parts",
+    "mirroring",
+    "examples",
+    "fencing",
+    "groups",
+    "networks",
+    "hook_limits",
+    "points",
+    "relied",
+    "relocate",
+];
 
 /// The operations on the wire, as their field names.
 fn on_the_wire() -> Vec<(String, String)> {

@@ -3,7 +3,10 @@
 
 use std::rc::Rc;
 
-use muster_core::calls::{CallAnswer, MasterCall, Output};
+use muster_core::{
+    calls::{CallAnswer, MasterCall, Output},
+    engine::END_STEP,
+};
 
 use super::{
     event::{Answer, Caller, Delivery, Event, NodeId, Request},
@@ -33,12 +36,7 @@ impl Simulation {
             return Ok(false);
         }
         self.connections += 1;
-        target.greet(
-            process.epoch,
-            self.connections,
-            |job| process.alive.contains(&job),
-            &mut self.context,
-        )?;
+        target.greet(process.epoch, self.connections, &process.alive, &mut self.context)?;
         if !target.up {
             // It died in a write.
             self.see_boot();
@@ -97,7 +95,7 @@ impl Simulation {
         let Some(process) = &mut self.process else { return };
         let Some(task) = process.tasks.get_mut(&task_id) else { return };
         if let Work::Hooks(call) = &task.work
-            && !process.alive.contains(&call.id.job)
+            && !process.alive.spares(call.id.job, call.id.step == END_STEP)
         {
             // The job ended while the connection was waited for.
             return self.give_up(task_id, "its job is over");

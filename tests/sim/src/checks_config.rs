@@ -142,6 +142,7 @@ fn subject(call: &NodeCall) -> Uuid {
     match call {
         NodeCall::DiskCreate { disk, .. }
         | NodeCall::DiskRemove { disk }
+        | NodeCall::DiskAbsent { disk }
         | NodeCall::DiskResize { disk, .. } => *disk,
         NodeCall::GuestStart { guest, .. }
         | NodeCall::OsCreate { guest, .. }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use muster_core::{
     edit::{Edit, Touched},
-    engine::{Job, Outcome, Phase},
+    engine::{END_STEP, Job, Outcome, Phase},
     hooks::{self, OnUnreachable},
     model::Cluster,
     ops::StepKind,
@@ -81,7 +81,7 @@ impl Simulation {
     /// A request reaches a node: a post script may start only when its job's commit can't be lost any more.
     pub(crate) fn see_delivery(&mut self, delivery: &Delivery) {
         let Request::Hooks(call) = &delivery.request else { return };
-        if call.phase != hooks::Phase::Post {
+        if call.phase != hooks::Phase::Post || call.id.step == END_STEP {
             return;
         }
         let key = keys::job(call.id.job);
@@ -89,7 +89,7 @@ impl Simulation {
         let disk = disk.borrow();
         let text = disk.durable(&key).or_else(|| disk.durable_archived(&key));
         let is_durable = text.is_some_and(|text| {
-            ["post_hooks", "done"]
+            ["post_hooks", "ending", "done"]
                 .iter()
                 .any(|phase| text.contains(&format!("\"phase\":{{\"phase\":\"{phase}\"")))
         });
@@ -163,7 +163,7 @@ impl Simulation {
             priority: asked,
             depends: asked_depends,
         });
-        track.has_begun = job.started_ms.is_some() && !job.done();
+        track.has_begun = job.started_ms.is_some() && !job.is_unlocked();
         if job.started_ms.is_some() {
             track.begun_ms.get_or_insert(now);
         }
@@ -235,7 +235,10 @@ impl Simulation {
         let steps = job.prepared().map(|prepared| &prepared.plan.steps[..]).unwrap_or_default();
         for (index, step) in steps.iter().enumerate() {
             let must_be_done = match step.kind {
-                StepKind::Undoable { .. } | StepKind::Harmless | StepKind::Final => true,
+                StepKind::Undoable { .. }
+                | StepKind::Harmless
+                | StepKind::Relies { .. }
+                | StepKind::Final => true,
                 StepKind::Optional { .. } | StepKind::Kept => false,
             };
             if must_be_done && !self.context.witness.done.contains(&(job.id(), index.to_string())) {
@@ -291,7 +294,11 @@ fn keys_of_edits(job: &Job) -> BTreeSet<String> {
     let Some(prepared) = job.prepared() else { return BTreeSet::new() };
     let optional = prepared.plan.steps.iter().flat_map(|step| match &step.kind {
         StepKind::Optional { edits } => &edits[..],
-        StepKind::Undoable { .. } | StepKind::Harmless | StepKind::Kept | StepKind::Final => &[],
+        StepKind::Undoable { .. }
+        | StepKind::Harmless
+        | StepKind::Relies { .. }
+        | StepKind::Kept
+        | StepKind::Final => &[],
     });
     let touched: Vec<Touched> = prepared.plan.edits.iter().chain(optional).map(Edit::touched).collect();
     touched.into_iter().filter_map(key_of).collect()
@@ -305,6 +312,9 @@ fn key_of(touched: Touched) -> Option<String> {
         Touched::Export(uuid) => Some(keys::export(uuid)),
         Touched::Client(name) => Some(keys::client(&name)),
         Touched::Cleanup(id) => Some(keys::cleanup(id)),
+        Touched::Group(uuid) => Some(keys::group(uuid)),
+        Touched::Network(uuid) => Some(keys::network(uuid)),
+        Touched::ClusterTags => Some(keys::CLUSTER_TAGS.to_owned()),
         Touched::All | Touched::Nothing => None,
     }
 }

@@ -99,6 +99,11 @@ impl Holdings {
                     return Err(format!("{} has no file for {}", guest.name, name.as_str()));
                 }
             }
+            NodeCall::DiskAbsent { disk } => {
+                if self.disks.contains_key(disk) {
+                    return Err(format!("disk {disk} is still there"));
+                }
+            }
             NodeCall::DiskResize { disk, size_mib } => {
                 let file = self.disks.get_mut(disk).ok_or_else(|| format!("there is no disk {disk}"))?;
                 file.size_mib = *size_mib;

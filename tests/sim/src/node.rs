@@ -5,7 +5,12 @@
 
 use std::{collections::BTreeMap, rc::Rc};
 
-use muster_core::{calls::NodeCall, engine::HooksCall, hooks::HookResult, names::NodeName};
+use muster_core::{
+    calls::{AliveJobs, NodeCall},
+    engine::HooksCall,
+    hooks::HookResult,
+    names::NodeName,
+};
 use muster_hooksrv::{CallId, Journal};
 
 use super::{
@@ -273,12 +278,12 @@ impl SimNode {
         Ok(())
     }
 
-    /// A master's first call on a connection: runs of jobs that are not alive end before it is answered.
+    /// A master's first call on a connection: runs that it does not spare end before it is answered.
     pub(crate) fn greet(
         &mut self,
         epoch: u64,
         connection: u64,
-        alive: impl Fn(u64) -> bool,
+        alive: &AliveJobs,
         context: &mut Context,
     ) -> Result<(), String> {
         self.admit(epoch)?;
@@ -286,8 +291,12 @@ impl SimNode {
         if context.mutated(Mutation::EndsNothing) {
             return Ok(());
         }
-        let dead: Vec<String> =
-            self.running.iter().filter(|(_, run)| !alive(run.job)).map(|(wire, _)| wire.clone()).collect();
+        let dead: Vec<String> = self
+            .running
+            .iter()
+            .filter(|(_, run)| !alive.spares(run.job, run.id.tells_of_end()))
+            .map(|(wire, _)| wire.clone())
+            .collect();
         for wire in dead {
             if self.cut_short(&wire, context) {
                 self.finish(&wire, context);

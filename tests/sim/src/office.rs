@@ -1,8 +1,9 @@
 //! The life of the master daemon: it starts from its store, makes durable what it handled, releases it, and dies.
 
-use std::collections::BTreeSet;
-
-use muster_core::engine::{Input, Job, Phase};
+use muster_core::{
+    calls::AliveJobs,
+    engine::{Input, Job, Phase},
+};
 use muster_master::{
     driver::{Command, Driver, Loaded, QueueState, Released},
     failpoint::Failpoints,
@@ -69,7 +70,10 @@ impl Simulation {
         let cluster = cluster_from(records).expect("the store holds a configuration");
         let jobs = shell::load_jobs(records).expect("the store holds jobs");
         self.see_loaded(cluster.as_ref(), &jobs);
-        let alive: BTreeSet<u64> = jobs.iter().filter(|job| job.alive()).map(Job::id).collect();
+        let alive = AliveJobs {
+            all: jobs.iter().filter(|job| job.alive()).map(Job::id).collect(),
+            ending: jobs.iter().filter(|job| job.is_ending()).map(Job::id).collect(),
+        };
         let uuids = jobs.iter().map(|job| (job.id(), job.submission.uuid)).collect();
         let clock = SimClock { now: self.context.clock.clone(), started_ms: self.context.now() };
         let local = self.nodes[0].name.clone();
@@ -108,7 +112,7 @@ impl Simulation {
 
     fn mutate_jobs(&self, mut jobs: Vec<Job>) -> Vec<Job> {
         if self.context.mutated(Mutation::ForgetsHolder)
-            && let Some(index) = jobs.iter().position(|job| !job.done() && job.started_ms.is_some())
+            && let Some(index) = jobs.iter().position(|job| !job.is_unlocked() && job.started_ms.is_some())
         {
             jobs.remove(index);
         }
@@ -194,10 +198,14 @@ impl Simulation {
         let Some(process) = &mut self.process else { return };
         for job in &released.jobs {
             process.uuids.insert(job.id(), job.submission.uuid);
-            if !job.alive() {
-                process.alive.remove(&job.id());
-            } else {
-                process.alive.insert(job.id());
+            for (set, is_in) in
+                [(&mut process.alive.all, job.alive()), (&mut process.alive.ending, job.is_ending())]
+            {
+                if is_in {
+                    set.insert(job.id());
+                } else {
+                    set.remove(&job.id());
+                }
             }
         }
         if released.edits.is_empty() {

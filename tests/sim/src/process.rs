@@ -6,7 +6,7 @@ use std::{
 };
 
 use muster_core::{
-    calls::{Call, CallAnswer, MasterCall, NodeCall},
+    calls::{AliveJobs, Call, CallAnswer, MasterCall, NodeCall},
     engine::{CallId, Effect, HooksCall, Input},
     hooks::{HookResult, NodeAnswer, NodeReport, NotReached},
     model::Cluster,
@@ -70,7 +70,7 @@ pub(crate) struct Process {
     /// The configuration as published.
     pub(crate) cluster: Option<Cluster>,
     /// Jobs that are not over, as published.
-    pub(crate) alive: BTreeSet<u64>,
+    pub(crate) alive: AliveJobs,
     /// The jobs' uuids.
     pub(crate) uuids: BTreeMap<u64, Uuid>,
     pub(crate) inbox: Vec<Command>,
@@ -99,7 +99,7 @@ impl Process {
             incarnation,
             epoch,
             cluster,
-            alive: BTreeSet::new(),
+            alive: AliveJobs::default(),
             uuids: BTreeMap::new(),
             inbox: Vec::new(),
             flush_due: false,

@@ -101,14 +101,21 @@ impl Tracks {
 /// Whether a job's record says that its commit is done.
 pub(crate) fn is_committed(job: &Job) -> bool {
     match &job.phase {
-        Phase::Done { outcome: Outcome::Canceled, .. } if job.killed => job.committed,
+        Phase::Done { outcome: Outcome::Canceled, .. } | Phase::Ending { outcome: Outcome::Canceled, .. }
+            if job.killed =>
+        {
+            job.committed
+        }
         Phase::Cleaning { .. } | Phase::PostHooks { .. } => true,
-        Phase::Done { outcome: Outcome::Success, .. } => !job.submission.dry_run,
+        Phase::Done { outcome: Outcome::Success, .. } | Phase::Ending { outcome: Outcome::Success, .. } => {
+            !job.submission.dry_run
+        }
         Phase::Waiting
         | Phase::PreHooks { .. }
         | Phase::Running { .. }
         | Phase::Undoing { .. }
         | Phase::Blocked { .. }
+        | Phase::Ending { outcome: Outcome::Canceled | Outcome::Error(_), .. }
         | Phase::Done { outcome: Outcome::Canceled | Outcome::Error(_), .. } => false,
     }
 }
@@ -123,6 +130,7 @@ pub(crate) fn outcome(job: &Job) -> Option<&Outcome> {
         | Phase::Cleaning { .. }
         | Phase::PostHooks { .. }
         | Phase::Undoing { .. }
+        | Phase::Ending { .. }
         | Phase::Blocked { .. } => None,
     }
 }

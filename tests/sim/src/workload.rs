@@ -8,11 +8,12 @@ use muster_core::{
     model::{Cluster, DiskName, DiskTemplate, Instance, Node},
     names::{InstanceName, NodeName, OsName},
     ops::{
-        BackupExport, ClusterModify, DiskGrow, DisksReplace, ImportSource, InstanceAdd, InstanceFailover,
-        InstanceModify, InstanceReboot, InstanceReinstall, InstanceRemove, InstanceRename, InstanceShutdown,
-        InstanceStart, IpChange, MirrorAdd, MirrorRemove, NodeAdd, NodeModify, NodeRemove, Op, PendingNode,
-        RebootKind,
+        BackupExport, ClusterModify, DiskGrow, DisksReplace, Evacuated, ImportSource, InstanceAdd,
+        InstanceFailover, InstanceModify, InstanceMove, InstanceReboot, InstanceReinstall, InstanceRemove,
+        InstanceRename, InstanceShutdown, InstanceStart, IpChange, MirrorAdd, MirrorRemove, NodeAdd,
+        NodeEvacuate, NodeModify, NodeRemove, Op, PendingNode, RebootKind,
     },
+    tags::Tags,
 };
 
 use super::{process::node_id, world::Simulation};
@@ -38,7 +39,8 @@ impl Simulation {
             20..30 => (Op::NodeModify(self.node_modify(&cluster)), None),
             30..33 => (Op::ClusterModify(self.cluster_modify()), None),
             33..38 => self.node_add(&cluster),
-            38..41 => {
+            38 => (Op::NodeEvacuate(self.node_evacuate(&cluster)), None),
+            39..41 => {
                 // The last is most likely to hold nothing.
                 let last = cluster.nodes.keys().next_back().cloned();
                 let name = last.unwrap_or_else(|| self.any_node(&cluster));
@@ -56,7 +58,7 @@ impl Simulation {
         let random = &mut self.context.random;
         match draw {
             41..48 => Op::InstanceStart(InstanceStart { instance, force: random.permille(100) }),
-            48..54 => Op::InstanceShutdown(InstanceShutdown { instance, timeout_s: None }),
+            48..54 => Op::InstanceShutdown(InstanceShutdown { instance, timeout_s: None, fenced: false }),
             54..57 => {
                 let kind = *random.pick(&[RebootKind::Soft, RebootKind::Hard, RebootKind::Full]);
                 Op::InstanceReboot(InstanceReboot { instance, kind })
@@ -78,7 +80,7 @@ impl Simulation {
                     _ => None,
                 };
                 let memory_mib = random.permille(700).then(|| random.range(64, 1024));
-                Op::InstanceModify(InstanceModify { instance, memory_mib, vcpus: None, ip })
+                Op::InstanceModify(InstanceModify { instance, memory_mib, vcpus: None, ip, network: None })
             }
             72..78 => Op::InstanceFailover(InstanceFailover {
                 instance,
@@ -110,6 +112,7 @@ impl Simulation {
                     on_primary: false,
                 })
             }
+            95..97 => Op::InstanceMove(InstanceMove { instance, node: self.any_node(cluster) }),
             _ => {
                 let no_shutdown = random.permille(500);
                 let node = self.any_node(cluster);
@@ -149,9 +152,12 @@ impl Simulation {
             memory_mib: 128,
             vcpus: 1,
             ip: random.permille(400).then(|| address(random.range(1, 6))),
+            network: None,
+            ip_pool: false,
             os: Some(os(random.pick::<&str>(&["none", "debian"]))),
             no_start: random.permille(300),
             no_wait_for_sync: false,
+            tags: Tags::default(),
             source,
         }
     }
@@ -204,6 +210,19 @@ impl Simulation {
         NodeModify { drained: Some(!is_drained), ..change }
     }
 
+    fn node_evacuate(&mut self, cluster: &Cluster) -> NodeEvacuate {
+        let name = self.any_node(cluster);
+        let random = &mut self.context.random;
+        NodeEvacuate {
+            name,
+            which: *random.pick(&[Evacuated::All, Evacuated::Primaries, Evacuated::Secondaries]),
+            new_secondary: None,
+            ignore_consistency: random.permille(700),
+            fenced: false,
+            ignore_unmovable: random.permille(500),
+        }
+    }
+
     fn node_add(&mut self, cluster: &Cluster) -> (Op, Option<PendingNode>) {
         let random = &mut self.context.random;
         let spare = self.nodes.iter().filter(|node| !cluster.nodes.contains_key(&node.name));
@@ -214,6 +233,9 @@ impl Simulation {
         let name = random.pick(&spare).clone();
         let last = u8::try_from(node_id(&name) + 1).expect("nodes are few");
         let pending = PendingNode { ip: IpAddr::from([192, 0, 2, last]), port: 1811, hooks_only: false };
-        (Op::NodeAdd(NodeAdd { name, primary_ip: None, secondary_ip: None, readd: false }), Some(pending))
+        (
+            Op::NodeAdd(NodeAdd { name, primary_ip: None, secondary_ip: None, readd: false, group: None }),
+            Some(pending),
+        )
     }
 }

@@ -36,6 +36,9 @@ enum Verb {
         /// Number of master daemons: with 2, a standby on node2.
         #[arg(long, default_value_t = 1)]
         masters: u32,
+        /// Give each daemon the host name of its node, for scripts that compare it; for root.
+        #[arg(long)]
+        isolate: bool,
         /// Start the daemons only; make no cluster.
         #[arg(long)]
         bare: bool,
@@ -127,10 +130,10 @@ fn run(args: Args) -> Result<String, DevclusterError> {
     let open = || Layout::open(&args.dir);
     let done = |result: Result<(), DevclusterError>| result.map(|()| String::new());
     match args.verb {
-        Verb::Up { nodes, hypervisor, masters, bare, owner } => {
+        Verb::Up { nodes, hypervisor, masters, isolate, bare, owner } => {
             check(nodes, masters)?;
             let hypervisor = hypervisor.word();
-            let layout = up::up(&args.dir, Wanted { nodes, masters, hypervisor, bare, owner })?;
+            let layout = up::up(&args.dir, Wanted { nodes, masters, isolate, hypervisor, bare, owner })?;
             let what = if bare { "daemons serve" } else { "cluster dev is up" };
             Ok(format!("{what} in {0}; to use it: . {0}/env\n", layout.dir().display()))
         }

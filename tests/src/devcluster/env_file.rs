@@ -9,8 +9,18 @@ use super::layout::Layout;
 use super::process::program;
 
 /// The operator's program and the names it is called by.
-const GNT_NAMES: [&str; 8] =
-    ["gnt", "gnt-cluster", "gnt-node", "gnt-instance", "gnt-os", "gnt-backup", "gnt-job", "gnt-hooks"];
+const GNT_NAMES: [&str; 10] = [
+    "gnt",
+    "gnt-cluster",
+    "gnt-node",
+    "gnt-instance",
+    "gnt-os",
+    "gnt-backup",
+    "gnt-job",
+    "gnt-hooks",
+    "gnt-group",
+    "gnt-network",
+];
 const OTHER_PROGRAMS: [&str; 4] = ["muster-devcluster", "muster-masterd", "muster-noded", "muster-hooksrv"];
 
 /// Writes the file and makes the links.

@@ -53,6 +53,9 @@ pub enum DevclusterError {
     /// No free addresses.
     #[error("no free 127.A.B.0/24 was found: {0} were tried")]
     NoAddresses(usize),
+    /// Something that only root may do.
+    #[error("{0} is for root only")]
+    NotRoot(&'static str),
     /// A number out of its range.
     #[error("{what} must be {from} to {to}, not {got}")]
     Number {

@@ -53,6 +53,9 @@ pub(super) struct Record {
     pub(super) net: String,
     pub(super) nodes: u32,
     pub(super) masters: u32,
+    /// Each daemon has the host name of its node.
+    #[serde(default)]
+    pub(super) isolate: bool,
 }
 
 impl Record {
@@ -111,6 +114,12 @@ impl Layout {
     #[must_use]
     pub fn node(&self, number: u32) -> PathBuf {
         self.dir.join(format!("node{number}"))
+    }
+
+    /// What `gnt-hooks sync` distributes; not made here.
+    #[must_use]
+    pub fn hooks_source(&self) -> PathBuf {
+        self.dir.join("hooks-source")
     }
 
     /// Socket of a master daemon on a node.

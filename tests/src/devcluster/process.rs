@@ -1,5 +1,6 @@
 //! Daemons as processes: starting one so that it outlives the caller, finding it again, signalling it, waiting for its states.
 
+use std::ffi::CString;
 use std::fs::{self, OpenOptions};
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -58,6 +59,20 @@ pub(super) fn detach(command: &mut Command) -> &mut Command {
     unsafe { command.pre_exec(prepare) }
 }
 
+/// Gives a command's process, and what it starts, a host name of their own.
+fn isolate(command: &mut Command, host_name: CString) -> &mut Command {
+    let prepare = move || {
+        // SAFETY: both calls only change the namespace of the new process; the name is valid for the second.
+        let changed = unsafe {
+            libc::unshare(libc::CLONE_NEWUTS) == 0
+                && libc::sethostname(host_name.as_ptr(), host_name.count_bytes()) == 0
+        };
+        if changed { Ok(()) } else { Err(io::Error::last_os_error()) }
+    };
+    // SAFETY: the closure runs between fork and exec and makes two system calls, which allocate nothing and take no lock.
+    unsafe { command.pre_exec(prepare) }
+}
+
 /// `CLOSE_RANGE_CLOEXEC` of linux/close_range.h, in the type that the call takes.
 const CLOSE_RANGE_CLOEXEC: libc::c_int = 1 << 2;
 
@@ -74,6 +89,10 @@ pub(super) fn spawn(layout: &Layout, daemon: Daemon, args: &[String]) -> Result<
     let mut command = Command::new(&program);
     command.arg("--config").arg(layout.config(daemon)).args(args).env(MARK, layout.dir()).current_dir("/");
     command.stdin(Stdio::null()).stdout(out).stderr(err);
+    if layout.record()?.isolate {
+        let (Daemon::Node(number) | Daemon::Master(number)) = daemon;
+        isolate(&mut command, CString::new(format!("node{number}")).expect("a number holds no NUL"));
+    }
     let child = detach(&mut command).spawn().map_err(|source| DevclusterError::Spawn { program, source })?;
     let pid_file = layout.pid_file(daemon);
     fs::write(&pid_file, format!("{}\n", child.id())).map_err(DevclusterError::file("write", pid_file))?;

@@ -14,6 +14,8 @@ use super::{address, down, env_file, holder, process, start};
 pub(super) struct Wanted {
     pub(super) nodes: u32,
     pub(super) masters: u32,
+    /// Give each daemon the host name of its node; for root.
+    pub(super) isolate: bool,
     /// What runs instances.
     pub(super) hypervisor: &'static str,
     /// Start the daemons and make no cluster.
@@ -32,6 +34,9 @@ const NODE_DIRS_KEPT: [&str; 2] = ["hooks", "os"];
 
 /// Makes a cluster in the directory. When that fails half-way everything is ended again, and the logs stay.
 pub(super) fn up(dir: &Path, wanted: Wanted) -> Result<Layout, DevclusterError> {
+    if wanted.isolate && !rustix::process::geteuid().is_root() {
+        return Err(DevclusterError::NotRoot("--isolate"));
+    }
     fs::create_dir_all(dir).map_err(DevclusterError::file("make", dir))?;
     let layout = Layout::open(dir)?;
     layout.check_length(wanted.nodes)?;
@@ -39,7 +44,8 @@ pub(super) fn up(dir: &Path, wanted: Wanted) -> Result<Layout, DevclusterError> 
         return Err(DevclusterError::AlreadyUp(layout.dir().to_owned()));
     }
     let claim = address::claim()?;
-    let record = Record { net: claim.net.clone(), nodes: wanted.nodes, masters: wanted.masters };
+    let Wanted { nodes, masters, isolate, .. } = wanted;
+    let record = Record { net: claim.net.clone(), nodes, masters, isolate };
     layout.record_write(&record)?;
     holder::start(&layout, claim, wanted.owner)?;
     let made = make(&layout, &record, wanted);
@@ -108,6 +114,10 @@ fn config_text(layout: &Layout, record: &Record, daemon: Daemon) -> String {
     ] {
         table.insert(key.to_owned(), path(name));
     }
+    if let Daemon::Master(_) = daemon {
+        let source = layout.hooks_source().display().to_string();
+        table.insert("hooks_source".to_owned(), source.into());
+    }
     table.to_string()
 }
 
@@ -167,13 +177,15 @@ mod tests {
     fn a_configuration_names_the_daemons_own_places() {
         let dir = tempfile::tempdir().unwrap();
         let layout = Layout::open(dir.path()).unwrap();
-        let record = Record { net: "127.64.9".to_owned(), nodes: 3, masters: 1 };
+        let record = Record { net: "127.64.9".to_owned(), nodes: 3, masters: 1, isolate: false };
         let node: toml::Table = config_text(&layout, &record, Daemon::Node(3)).parse().unwrap();
         assert_eq!(node["name"].as_str(), Some("node3"));
         assert_eq!(node["listen"].as_str(), Some("127.64.9.3:1811"));
         assert_eq!(node["hooks_dir"].as_str(), layout.node(3).join("hooks").to_str());
         let master: toml::Table = config_text(&layout, &record, Daemon::Master(1)).parse().unwrap();
         assert_eq!(master["listen"].as_str(), Some("127.64.9.1:1810"));
+        assert_eq!(master["hooks_source"].as_str(), layout.hooks_source().to_str());
+        assert!(node.get("hooks_source").is_none());
         assert_eq!(master["state_dir"].as_str(), layout.node(1).join("state").to_str());
     }
 }

@@ -33,7 +33,7 @@ impl Hooks {
     /// `PATH RULE`, a line each.
     fn found(&self) -> Vec<String> {
         let own = rustix::process::geteuid().as_raw();
-        let report = lint(&self.dir(), [0, own]).unwrap();
+        let report = lint(&self.dir(), [0, own], HooksVersion::V1).unwrap();
         let line = |found: &Located| format!("{} {}", found.path.display(), found.finding.rule.code());
         report.findings.iter().map(line).collect()
     }
@@ -67,7 +67,7 @@ fn modes_owners_and_interpreters() {
     ]);
     set_mode(&hooks.dir(), 0o777);
     assert_eq!(hooks.found()[0], " writable");
-    let report = lint(&hooks.dir(), [4_000_000_000, 4_000_000_001]).unwrap();
+    let report = lint(&hooks.dir(), [4_000_000_000, 4_000_000_001], HooksVersion::V1).unwrap();
     let owners = report.findings.iter().filter(|found| found.finding.rule == Rule::Owner).count();
     assert_eq!(owners, 2 + 7, "both directories and all files belong to somebody else then");
 }
@@ -117,6 +117,6 @@ fn directories() {
         "node-remove-pre.d link-outside",
     ];
     assert_eq!(found, right);
-    assert_eq!(lint(&hooks.dir().join("none"), [0, 0]).unwrap_err().code(), 2);
-    assert_eq!(lint(&hooks.dir().join("notes"), [0, 0]).unwrap_err().code(), 2);
+    assert_eq!(lint(&hooks.dir().join("none"), [0, 0], HooksVersion::V1).unwrap_err().code(), 2);
+    assert_eq!(lint(&hooks.dir().join("notes"), [0, 0], HooksVersion::V1).unwrap_err().code(), 2);
 }

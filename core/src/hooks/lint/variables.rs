@@ -55,7 +55,7 @@ pub(super) fn check(place: &Place<'_>, content: &[u8], program: &Program) -> Vec
             continue;
         }
         let is_strict = read.is_strict || reads.ends_at_unset;
-        let finding = match place.operation.presence(name) {
+        let finding = match place.operation.presence(place.phase, name) {
             Some(Presence::Always) => None,
             Some(Presence::Sometimes) if is_strict => Some(maybe_unset(place, read)),
             Some(Presence::Sometimes) => None,
@@ -93,7 +93,7 @@ fn unknown(place: &Place<'_>, read: &Read, is_strict: bool) -> Finding {
             format!("it is set for {first}{more}; `gnt-hooks explain` shows what this operation has")
         }
         (Some(near), []) => format!("the nearest name that it sets is {VARIABLE_PREFIX}{near}"),
-        (None, []) => "no operation of interface version 1 sets it".to_owned(),
+        (None, []) => format!("no operation of interface version {} sets it", place.reference.version),
     };
     Finding::new(Rule::UnknownVariable, surprise, right).at(read.line)
 }

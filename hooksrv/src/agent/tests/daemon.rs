@@ -174,6 +174,7 @@ pub(super) fn hello(epoch: u64, serial: u64, alive_jobs: &[u64]) -> v1::HelloReq
         now_ms: 0,
         node_name: "node1".to_owned(),
         guests: Vec::new(),
+        ending_jobs: Vec::new(),
     }
 }
 

@@ -36,7 +36,11 @@ async fn a_daemon_that_was_frozen_acts_only_when_it_is_greeted_again() {
     let (socket, port) = (daemon.unix().await, daemon.dial(&ca, Identity::master(CLUSTER, NODE, 1)).await);
     let mut watching = AgentServiceClient::new(port.clone());
     watching.hello(hello(1, 1, &[])).await.unwrap();
-    let mut states = watching.watch(v1::WatchRequest { context: context(1, 1) }).await.unwrap().into_inner();
+    let mut states = watching
+        .watch(v1::WatchRequest { context: context(1, 1), refresh_host: false })
+        .await
+        .unwrap()
+        .into_inner();
     states.message().await.unwrap().unwrap();
     for channel in [&socket, &port] {
         act(&mut AgentServiceClient::new(channel.clone())).await.unwrap();
@@ -54,7 +58,11 @@ async fn a_daemon_that_was_frozen_acts_only_when_it_is_greeted_again() {
     let refused = act(&mut anew).await.unwrap_err();
     assert_eq!(refused.code(), Code::Unavailable);
     assert!(refused.message().contains("was frozen for 30 s"), "{refused}");
-    let mut states = anew.watch(v1::WatchRequest { context: context(1, 1) }).await.unwrap().into_inner();
+    let mut states = anew
+        .watch(v1::WatchRequest { context: context(1, 1), refresh_host: false })
+        .await
+        .unwrap()
+        .into_inner();
     states.message().await.unwrap().unwrap();
 
     anew.hello(hello(1, 1, &[])).await.unwrap();

@@ -18,6 +18,7 @@ fn request(call_id: &str, job_id: u64, epoch: u64) -> v1::RunHooksRequest {
         prefix: "node-add".to_owned(),
         env: vec![variable("GANETI_MASTER", "node1"), variable("GANETI_OP_ID", "OP_ADD_NODE")],
         policy: None,
+        ..v1::RunHooksRequest::default()
     }
 }
 

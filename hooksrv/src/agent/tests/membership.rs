@@ -165,7 +165,11 @@ async fn the_state_is_told_at_once_and_at_each_change() {
     let ca = new_ca();
     let fingerprint = daemon.make_member(&ca).await;
     let mut client = daemon.agent_client().await;
-    let mut states = client.watch(v1::WatchRequest { context: context(1, 1) }).await.unwrap().into_inner();
+    let mut states = client
+        .watch(v1::WatchRequest { context: context(1, 1), refresh_host: false })
+        .await
+        .unwrap()
+        .into_inner();
     let state = states.message().await.unwrap().unwrap();
     assert_eq!((state.hooks_only, state.facts_serial, state.certificate_days), (true, 0, 364));
     assert_eq!(state.certificate_fingerprint, fingerprint);

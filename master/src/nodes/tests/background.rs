@@ -29,6 +29,8 @@ fn member(node: &TlsNode, text: &str) -> Node {
         drained: false,
         hooks_only: false,
         master_candidate: false,
+        group: Uuid::nil(),
+        tags: Default::default(),
         fingerprints: vec![node.fingerprint.clone()],
     }
 }
@@ -42,6 +44,10 @@ fn cluster(serial: u64, nodes: Vec<Node>) -> Cluster {
         hooks: HookPolicy::default(),
         hypervisor: HypervisorParams::default(),
         fence_command: None,
+        allowed: Default::default(),
+        tags: Default::default(),
+        groups: Default::default(),
+        networks: Default::default(),
         nodes: nodes.into_iter().map(|node| (node.name.clone(), node)).collect(),
         instances: BTreeMap::new(),
         exports: BTreeMap::new(),

@@ -8,6 +8,7 @@ use std::{
 };
 
 use muster_core::{
+    calls::AliveJobs,
     hooks::{Env, HookPolicy, HookResult, NodeAnswer, NodeReport, Phase, ScriptOutcome},
     names::NodeName,
 };
@@ -64,9 +65,10 @@ pub(super) fn registry(socket: &Path, limits: Limits) -> (NodeRegistry, Arc<Mute
         local_socket: socket.to_owned(),
         version: "1.2.3".to_owned(),
         limits,
-        alive_jobs: Arc::new(|| vec![17, 18]),
+        alive_jobs: Arc::new(|| AliveJobs { all: [17, 18].into(), ending: [18].into() }),
         guests: Arc::new(|node| vec![(Uuid::from_u128(101), 3), (Uuid::from_u128(node_number(node)), 0)]),
         office_lost: Arc::new(move |reason| reasons.lock().unwrap().push(reason)),
+        host_told: Arc::new(|_, _| {}),
     });
     registry.set_office(Office { cluster: Some(CLUSTER.parse().unwrap()), epoch: 3, serial: 7 });
     (registry, lost)
@@ -81,6 +83,8 @@ pub(super) fn pre(call_id: &str) -> RunHooks {
         env: Env::new().set("CLUSTER", "dev"),
         policy: HookPolicy::default(),
         probe: false,
+        global: None,
+        files: Default::default(),
     }
 }
 

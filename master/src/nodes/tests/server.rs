@@ -239,7 +239,7 @@ impl AgentService for TestNode {
 
     async fn hello(&self, request: Request<v1::HelloRequest>) -> Result<Response<v1::HelloResponse>, Status> {
         let request = request.into_inner();
-        assert_eq!(request.alive_jobs, [17, 18]);
+        assert_eq!((request.alive_jobs, request.ending_jobs), (vec![17, 18], vec![18]));
         let number = node_number(&name(&request.node_name));
         let guests =
             request.guests.iter().map(|guest| (guest.instance_uuid.parse().unwrap(), guest.generation));
@@ -254,6 +254,7 @@ impl AgentService for TestNode {
             epoch_seen: 2,
             facts_serial: 5,
             hooks_only: true,
+            hook_set: None,
         }))
     }
 
@@ -326,6 +327,20 @@ impl HookService for TestNode {
         Ok(Response::new(follow(self.hooks.subscribe(), Some(going), last)))
     }
 
+    type RunScriptStream = Answers<v1::RunHooksEvent>;
+
+    async fn run_script(
+        &self,
+        request: Request<v1::RunScriptRequest>,
+    ) -> Result<Response<Self::RunScriptStream>, Status> {
+        let v1::RunScriptRequest { run, script } = request.into_inner();
+        let run = run.unwrap_or_default();
+        self.note("run_script", format!("run_script {} {script}", run.call_id), run.context).await?;
+        let going = v1::RunHooksEvent { event: Some(Event::Going(v1::RunGoing {})) };
+        let last = |event: &v1::RunHooksEvent| matches!(event.event, Some(Event::Result(_) | Event::Lost(_)));
+        Ok(Response::new(follow(self.hooks.subscribe(), Some(going), last)))
+    }
+
     async fn list_hooks(
         &self,
         request: Request<v1::ListHooksRequest>,
@@ -333,6 +348,22 @@ impl HookService for TestNode {
         self.note("list_hooks", "list_hooks".to_owned(), request.into_inner().context).await?;
         let hooks_dir = "/etc/ganeti/hooks".to_owned();
         Ok(Response::new(v1::ListHooksResponse { hooks_dir, ..v1::ListHooksResponse::default() }))
+    }
+
+    type SyncHooksStream = Answers<v1::SyncHooksEvent>;
+
+    async fn sync_hooks(
+        &self,
+        _: Request<Streaming<v1::SyncHooksInput>>,
+    ) -> Result<Response<Self::SyncHooksStream>, Status> {
+        Err(Status::unimplemented("sets are for the daemons' own tests"))
+    }
+
+    async fn check_hook_set(
+        &self,
+        _: Request<v1::CheckHookSetRequest>,
+    ) -> Result<Response<v1::CheckHookSetResponse>, Status> {
+        Err(Status::unimplemented("sets are for the daemons' own tests"))
     }
 }
 

@@ -7,7 +7,13 @@ use std::{fs, io, sync::Arc, time::Duration};
 
 use serde_json::Value;
 use tokio::{
-    sync::{broadcast::error::RecvError, watch},
+    sync::{
+        broadcast::{
+            Receiver,
+            error::{RecvError, TryRecvError},
+        },
+        watch,
+    },
     time::{MissedTickBehavior, interval, sleep},
 };
 
@@ -70,9 +76,9 @@ impl Guest {
         changed: impl Fn() + Send + Sync + 'static,
     ) -> Arc<Self> {
         // The process is the truth: how it ended may have been recorded a moment before it did.
-        let state = match process::find(&files.pid) {
-            Some(_) => State::Unknown,
-            None => State::Ended(record.ended.unwrap_or(Ended::Crashed)),
+        let (state, is_news) = match process::find(&files.pid) {
+            Some(_) => (State::Unknown, false),
+            None => (State::Ended(record.ended.unwrap_or(Ended::Crashed)), record.ended.is_none()),
         };
         let guest = Arc::new(Guest {
             files,
@@ -82,6 +88,10 @@ impl Guest {
             restarts: watch::Sender::new(0),
             mirrors: GuestMirrors::new(copies),
         });
+        if is_news {
+            // Nobody was there when it crashed.
+            guest.mirrors.crashed(&guest);
+        }
         if state == State::Unknown {
             tokio::spawn(mirror::watch(Arc::clone(&guest)));
             tokio::spawn(follow(Arc::clone(&guest), changed));
@@ -154,8 +164,12 @@ impl Guest {
     }
 
     /// Follows a guest until its connection ends.
-    async fn listen(&self, client: &Arc<Qmp>, changed: &impl Fn()) -> Result<Ended, QmpError> {
-        let mut events = client.events();
+    async fn listen(
+        &self,
+        client: &Arc<Qmp>,
+        events: &mut Receiver<Event>,
+        changed: &impl Fn(),
+    ) -> Result<Ended, QmpError> {
         let mut trim = interval(TRIM_PERIOD);
         trim.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut is_first = true;
@@ -200,10 +214,29 @@ impl Guest {
                     }
                 };
                 match event {
-                    Ok(event) if !changes_state(&event) => {}
-                    Ok(_) | Err(RecvError::Lagged(_)) => break,
+                    Ok(event) => {
+                        self.mirrors.hear(self, &event);
+                        if changes_state(&event) {
+                            break;
+                        }
+                    }
+                    Err(RecvError::Lagged(_)) => {
+                        self.mirrors.missed_some();
+                        break;
+                    }
                     Err(RecvError::Closed) => return Ok(Ended::Crashed),
                 }
+            }
+        }
+    }
+
+    /// Hears what QEMU told last: its connection has ended, or nobody listens to it any more.
+    fn hear_rest(&self, events: &mut Receiver<Event>) {
+        loop {
+            match events.try_recv() {
+                Ok(event) => self.mirrors.hear(self, &event),
+                Err(TryRecvError::Lagged(_)) => self.mirrors.missed_some(),
+                Err(TryRecvError::Empty | TryRecvError::Closed) => return,
             }
         }
     }
@@ -220,12 +253,20 @@ async fn follow(guest: Arc<Guest>, changed: impl Fn()) {
     while process::find(&guest.files.pid).is_some() {
         match Qmp::connect(&guest.files.control).await {
             Ok(client) => {
-                let listened = guest.listen(&Arc::new(client), &changed).await;
+                let client = Arc::new(client);
+                let mut events = client.events();
+                // What was told before is not known.
+                guest.mirrors.missed_some();
+                let listened = guest.listen(&client, &mut events, &changed).await;
                 guest.connection.send_replace(None);
+                guest.hear_rest(&mut events);
                 match listened {
                     Ok(how) => ended = how,
                     Err(error) => {
-                        tracing::debug!(guest = %guest.record.instance, %error, "a guest is silent")
+                        if !matches!(error, QmpError::Ended { .. }) {
+                            guest.mirrors.missed_some();
+                        }
+                        tracing::debug!(guest = %guest.record.instance, %error, "a guest is silent");
                     }
                 }
                 // The connection ends a moment before the process.
@@ -240,6 +281,7 @@ async fn follow(guest: Arc<Guest>, changed: impl Fn()) {
         }
     }
     if ended == Ended::Crashed {
+        guest.mirrors.crashed(&guest);
         guest.record_end(ended);
     }
     guest.set(State::Ended(ended), &changed);

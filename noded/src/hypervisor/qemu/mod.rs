@@ -175,7 +175,7 @@ impl Qemu {
             }
         }
         fs::create_dir_all(&files.folder).map_err(|source| file_error("make", &files.folder, source))?;
-        self.records.break_off(spec.instance)?;
+        self.records.break_off(spec.instance, |_| true)?;
         let mut disks = Vec::new();
         for disk in &spec.disks {
             let failed = |source| HypervisorError::Disk { instance: spec.instance, source };
@@ -453,6 +453,8 @@ impl Hypervisor for Qemu {
     fn kill(&self, instance: Uuid) -> Result<(), HypervisorError> {
         let Some(guest) = self.guest(instance) else { return Ok(()) };
         self.runtime.block_on(Self::killed(&guest))?;
+        // Its copies are what another node's guest has made of them.
+        self.records.forget(|_, known| known.instance == instance)?;
         self.forget(instance)
     }
 

@@ -335,7 +335,7 @@ impl Qemu {
         }
         Self::force(guest).await?;
         let instance = guest.record.instance;
-        self.trust_copies(instance, &sending.ended.unwrap_or_default())?;
+        self.trust_copies(instance, &sending.ended.unwrap_or_default(), &[])?;
         self.forget(instance)
     }
 

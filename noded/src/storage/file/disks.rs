@@ -111,6 +111,15 @@ impl DiskStore for FileDisks {
         sync_dir(&self.folder).map_err(failed("sync", &self.folder))
     }
 
+    fn absent(&self, disk: Uuid) -> Result<(), StorageError> {
+        let path = self.file(disk);
+        match fs::symlink_metadata(&path) {
+            Ok(_) => Err(StorageError::StillThere(path)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            Err(source) => Err(failed("look at", &path)(source)),
+        }
+    }
+
     fn list(&self) -> Result<Listing<DiskReport>, StorageError> {
         let mut listing = Listing { own: Vec::new(), unknown: Vec::new() };
         for name in names(&self.folder).map_err(failed("list", &self.folder))? {
@@ -226,6 +235,19 @@ mod tests {
         assert_eq!(disks.list().unwrap(), Listing { own: vec![], unknown: vec![] });
         disks.create(DISK, 1).unwrap();
         assert_eq!(disks.list().unwrap().own[0].bytes, MIB);
+    }
+
+    #[test]
+    fn a_disk_that_is_there_is_not_absent_whatever_it_is() {
+        let (_folder, disks) = store();
+        disks.absent(DISK).unwrap();
+        disks.create(DISK, 1).unwrap();
+        assert!(
+            matches!(disks.absent(DISK), Err(StorageError::StillThere(path)) if path == disks.file(DISK))
+        );
+        disks.remove(DISK).unwrap();
+        std::os::unix::fs::symlink("/nowhere", disks.file(DISK)).unwrap();
+        assert!(matches!(disks.absent(DISK), Err(StorageError::StillThere(_))));
     }
 
     #[test]

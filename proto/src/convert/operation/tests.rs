@@ -1,6 +1,6 @@
 //! Operations to the wire and back, and messages that are refused.
 
-use muster_core::ops::all_examples;
+use muster_core::{model::DiskTemplate, ops::all_examples};
 use v1::operation::Operation as Wire;
 
 use super::*;
@@ -59,6 +59,7 @@ fn bad_input_is_named() {
         "ip is wrong: \"10.0.0\"",
     );
     check(Wire::InstanceAdd(v1::InstanceAdd { os: "../x".into(), ..add() }), "os is wrong");
+    check(Wire::InstanceAdd(v1::InstanceAdd { tags: vec!["a b".into()], ..add() }), "tags is wrong");
     let source = Some(v1::ImportSource { node: "node1".into(), export: "../x".into() });
     check(Wire::InstanceAdd(v1::InstanceAdd { source, ..add() }), "source.export is wrong");
     let mirror = v1::MirrorAdd { instance: "a".into(), disk: "sdc".into(), node: "b".into() };

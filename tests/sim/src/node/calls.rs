@@ -6,6 +6,7 @@ use muster_core::{
     calls::{CallAnswer, NodeCall},
     engine::HooksCall,
     hooks::{self, Class, HookResult, NodeAnswer},
+    ops::GLOBAL_PREFIX,
 };
 use muster_hooksrv::{Begin, Call, CallId, JournalError, Known, OnLost, RequestDigest};
 
@@ -32,7 +33,8 @@ impl SimNode {
         context: &mut Context,
     ) {
         let id = CallId::parse(wire).expect("wire ids are call ids");
-        let content = format!("{:?} {:?} {:?} {:?}", asked.prefix, asked.phase, asked.env, asked.policy);
+        let own = (&asked.prefix, asked.phase, &asked.env, &asked.policy);
+        let content = format!("{own:?} {:?} {:?}", asked.global, asked.files);
         let call = Call {
             id: id.clone(),
             digest: RequestDigest::of(content.as_bytes()),
@@ -41,11 +43,19 @@ impl SimNode {
             on_lost: OnLost::Tell,
         };
         let journal = self.hooks.as_mut().expect("the daemon is up");
-        let scripts = scripts::count(self.seed, self.id, &asked.phase.directory(&asked.prefix));
+        let count =
+            |phase: hooks::Phase, prefix: &str| scripts::count(self.seed, self.id, &phase.directory(prefix));
+        let own = if asked.prefix.is_empty() { 0 } else { count(asked.phase, &asked.prefix) };
+        let global = asked.global.as_ref().map_or(0, |global| count(global.phase, GLOBAL_PREFIX));
+        let scripts = own + global;
+        let global_post_absent = asked.global.is_some() && count(hooks::Phase::Post, GLOBAL_PREFIX) == 0;
         let begun = match journal.find(&id, Some(&call.digest)) {
             Err(error) => Err(error),
             Ok(Some(known)) if !context.mutated(Mutation::KeepsNoJournal) => Ok(Begin::Known(known)),
-            Ok(_) if scripts == 0 => Ok(Begin::Known(Known::Answered(encode(&HookResult::default())))),
+            Ok(_) if scripts == 0 => {
+                let nothing = HookResult { global_post_absent, ..HookResult::default() };
+                Ok(Begin::Known(Known::Answered(encode(&nothing))))
+            }
             Ok(Some(_)) => Ok(Begin::New),
             Ok(None) => journal.begin(&call, context.now()),
         };
@@ -68,7 +78,8 @@ impl SimNode {
             Ok(Begin::New) => {
                 self.script_begins(wire, &asked, context);
                 let faults_on = context.faults_on;
-                let (result, takes_ms) = scripts::fate(&mut context.random, scripts, faults_on);
+                let (mut result, takes_ms) = scripts::fate(&mut context.random, scripts, faults_on);
+                result.global_post_absent = global_post_absent;
                 self.begin(id, asked.id.job, Work::Hooks(asked, result), caller, takes_ms, context);
             }
         }
@@ -268,6 +279,7 @@ impl SimNode {
             NodeCall::GuestStop { .. } => context.mutated(Mutation::StopsNoGuest),
             NodeCall::DiskRemove { .. } => context.mutated(Mutation::RemovesNoFile),
             NodeCall::DiskCreate { .. }
+            | NodeCall::DiskAbsent { .. }
             | NodeCall::DiskResize { .. }
             | NodeCall::GuestStart { .. }
             | NodeCall::GuestReboot { .. }

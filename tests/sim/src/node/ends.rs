@@ -1,7 +1,7 @@
 //! How a node ends what it does for a job: calls that it does not know never begin, scripts and guests' calls are ended,
 //! and all else is waited for.
 
-use muster_core::calls::NodeCall;
+use muster_core::{calls::NodeCall, engine::END_STEP};
 use muster_hooksrv::CallId;
 
 use super::{Fate, SimNode, Work};
@@ -36,8 +36,10 @@ impl SimNode {
         if refused.is_none() {
             context.witness.withdrawn.extend(calls.iter().map(|wire| (self.id, wire.clone())));
         }
-        let runs: Vec<String> =
-            self.running.iter().filter(|(_, run)| run.job == job).map(|(wire, _)| wire.clone()).collect();
+        // Those that tell of the job's end go on, unless they are named.
+        let is_meant = |wire: &String| step_of(wire) != END_STEP || calls.contains(wire);
+        let runs = self.running.iter().filter(|(wire, run)| run.job == job && is_meant(wire));
+        let runs: Vec<String> = runs.map(|(wire, _)| wire.clone()).collect();
         let now = context.now();
         for wire in runs {
             let before_ms = self.running[&wire].ends_ms;
@@ -63,7 +65,7 @@ impl SimNode {
     fn withdraw(&mut self, wire: &str, context: &Context) -> Result<(), muster_hooksrv::JournalError> {
         let id = CallId::parse(wire).expect("wire ids are call ids");
         let journal = match step_of(wire) {
-            "pre" | "post" => &mut self.hooks,
+            "pre" | "post" | END_STEP => &mut self.hooks,
             _ => &mut self.calls,
         };
         journal.as_mut().expect("the daemon is up").withdraw(&id, context.now()).map(drop)
@@ -97,6 +99,7 @@ impl SimNode {
             Work::Call(
                 NodeCall::DiskCreate { .. }
                 | NodeCall::DiskRemove { .. }
+                | NodeCall::DiskAbsent { .. }
                 | NodeCall::DiskResize { .. }
                 | NodeCall::ExportStage { .. }
                 | NodeCall::ExportPublish { .. }

@@ -7,10 +7,13 @@ mod job;
 mod records;
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fs,
     net::{IpAddr, SocketAddr},
-    sync::Arc,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -38,7 +41,7 @@ use super::{
 use crate::{
     cancel::Cancel,
     progress::{Tell, copied},
-    qmp::Qmp,
+    qmp::{Event, Qmp},
 };
 
 /// How often a guest's mirrors are looked at.
@@ -49,6 +52,8 @@ const GREETING_LIMIT: Duration = Duration::from_secs(3);
 const GREETING: &[u8; 8] = b"NBDMAGIC";
 /// How long a look may take; longer, and QEMU waits for a peer.
 const LOOK_LIMIT: Duration = Duration::from_secs(2);
+/// How long somebody who asks for mirrors waits for an answer: longer than a silent peer may hold QEMU up.
+const ASK_LIMIT: Duration = Duration::from_secs(8);
 /// Between two looks of somebody who waits for copies.
 const WAIT_PERIOD: Duration = Duration::from_millis(50);
 /// Between two reports of progress.
@@ -59,15 +64,71 @@ fn refused(instance: Uuid, words: impl Into<String>) -> HypervisorError {
 }
 
 /// A guest's mirrors, watched together.
+///
+/// QEMU tells of a write that a copy has missed before the guest hears that this write is done. So what QEMU has told until it
+/// died is enough to know which copies had all of them, if somebody listened all the time.
 pub(super) struct GuestMirrors {
     records: Arc<Records>,
     /// One change at a time.
     turn: tokio::sync::Mutex<()>,
+    /// Nothing that QEMU told was missed since the last look.
+    heard_all: AtomicBool,
+    /// Copies that QEMU has told of, and of whose mirrors something is left.
+    left: Mutex<BTreeSet<Uuid>>,
 }
 
 impl GuestMirrors {
     pub(super) fn new(records: Arc<Records>) -> Self {
-        GuestMirrors { records, turn: tokio::sync::Mutex::default() }
+        let (turn, heard_all, left) = Default::default();
+        GuestMirrors { records, turn, heard_all, left }
+    }
+
+    /// QEMU may have told something that nobody heard.
+    pub(super) fn missed_some(&self) {
+        self.heard_all.store(false, Ordering::SeqCst);
+    }
+
+    /// QEMU tells something: a mirror that could not write has missed it.
+    pub(super) fn hear(&self, guest: &Guest, event: &Event) {
+        if event.name != "BLOCK_JOB_ERROR" {
+            return;
+        }
+        let job = event.data.get("device").and_then(serde_json::Value::as_str).unwrap_or_default();
+        let going = self.records.going(guest.record.instance);
+        for (copy, _) in going.into_iter().filter(|(copy, _)| Names::of(*copy).job == job) {
+            tracing::warn!(guest = %guest.record.instance, %copy, "a copy misses a write");
+            if let Err(error) = self.records.set(copy, Status::Broken) {
+                tracing::error!(%copy, %error, "could not write down that a copy misses writes");
+            }
+            self.left.lock().unwrap_or_else(PoisonError::into_inner).insert(copy);
+        }
+    }
+
+    /// QEMU is gone, and nobody told it to go: copies that may have missed something have.
+    pub(super) fn crashed(&self, guest: &Guest) {
+        if self.heard_all.load(Ordering::SeqCst) {
+            return;
+        }
+        if let Err(error) = self.records.break_off(guest.record.instance, |_| true) {
+            tracing::error!(guest = %guest.record.instance, %error, "could not write down that copies may miss writes");
+        }
+    }
+
+    /// Takes away what is left of mirrors that QEMU has told of.
+    async fn clear_left(&self, guest: &Guest, client: &Qmp) -> Result<(), HypervisorError> {
+        let left = self.left.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if left.is_empty() {
+            return Ok(());
+        }
+        let _turn = self.turn.lock().await;
+        for copy in left {
+            if let Some(known) = self.records.get(copy).filter(|known| known.status == Status::Broken) {
+                let index = index(guest, client, known.disk).await?;
+                job::end(guest, client, index, copy).await?;
+            }
+            self.left.lock().unwrap_or_else(PoisonError::into_inner).remove(&copy);
+        }
+        Ok(())
     }
 
     /// Whether nothing is mirrored.
@@ -85,6 +146,10 @@ impl GuestMirrors {
         }
         let jobs = job::look(guest, client, &names.iter().collect::<Vec<_>>()).await?;
         for ((copy, known), job) in going.into_iter().zip(jobs) {
+            if self.records.get(copy).is_none_or(|now| now.status != known.status) {
+                // Somebody has heard more of it meanwhile.
+                continue;
+            }
             match job {
                 Job::Copying { done, total } => self.records.progress(copy, (done, total)),
                 Job::Ready => self.records.set(copy, Status::Ready)?,
@@ -96,6 +161,7 @@ impl GuestMirrors {
                 Job::None => self.records.set(copy, Status::Broken)?,
             }
         }
+        self.heard_all.store(true, Ordering::SeqCst);
         Ok(())
     }
 
@@ -174,6 +240,19 @@ impl GuestMirrors {
     }
 }
 
+/// How a look at a guest's mirrors ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Looked {
+    /// It is up, and has told what they do.
+    Up,
+    /// It is up and does not answer: what it told before is all that there is.
+    Silent { heard_all: bool },
+    /// It has ended by itself.
+    Ended,
+    /// There is none here.
+    Unknown,
+}
+
 /// The place of a disk in its guest.
 async fn index(guest: &Guest, client: &Qmp, disk: Option<Uuid>) -> Result<usize, HypervisorError> {
     let instance = guest.record.instance;
@@ -213,12 +292,12 @@ pub(super) async fn watch(guest: Arc<Guest>) {
             _ = ticks.tick() => {}
             () = guest.ended() => return,
         }
-        if guest.mirrors.records.going(guest.record.instance).is_empty() {
-            continue;
-        }
         let looked = async {
             match guest.qmp().await {
-                Some(client) => guest.mirrors.look(&guest, &client).await,
+                Some(client) => {
+                    guest.mirrors.look(&guest, &client).await?;
+                    guest.mirrors.clear_left(&guest, &client).await
+                }
                 None => Ok(()),
             }
         };
@@ -241,25 +320,55 @@ impl Qemu {
     }
 
     /// Somebody vouches for copies: they are the same as their disks, and the guest is not up here.
-    pub(super) fn trust_copies(&self, instance: Uuid, copies: &[Uuid]) -> Result<(), HypervisorError> {
-        for copy in copies {
-            let known = self.records.get(*copy);
-            let disk = known.and_then(|known| known.disk);
+    pub(super) fn trust_copies(
+        &self,
+        instance: Uuid,
+        copies: &[Uuid],
+        disks: &[Uuid],
+    ) -> Result<(), HypervisorError> {
+        for (place, copy) in copies.iter().enumerate() {
+            let known = self.records.get(*copy).and_then(|known| known.disk);
+            let disk = disks.get(place).copied().or(known);
             let clean = Kept { instance, disk, at: None, status: Status::Clean, progress: (0, 0) };
             self.records.put(*copy, clean)?;
         }
         Ok(())
     }
 
-    /// Looks at a guest's mirrors now; whether it is up, and answered in time.
-    fn look_now(&self, instance: Uuid) -> bool {
-        let Some(guest) = self.guest(instance).filter(|guest| !guest.has_ended()) else { return false };
+    /// Looks at a guest's mirrors now. One that dies or is held up at this moment is awaited: it is down, or goes on.
+    fn look_now(&self, instance: Uuid) -> Looked {
+        let Some(guest) = self.guest(instance) else { return Looked::Unknown };
         let look = async {
-            let client = Self::control(&guest).await?;
-            guest.mirrors.look(&guest, &client).await
+            loop {
+                if guest.has_ended() {
+                    return Looked::Ended;
+                }
+                let look = async { guest.mirrors.look(&guest, &*Self::control(&guest).await?).await };
+                if matches!(timeout(LOOK_LIMIT, look).await, Ok(Ok(()))) {
+                    return Looked::Up;
+                }
+                sleep(WAIT_PERIOD).await;
+            }
         };
-        let looked = self.runtime.block_on(async { timeout(LOOK_LIMIT, look).await });
-        matches!(looked, Ok(Ok(()))) && !guest.has_ended()
+        let looked = self.runtime.block_on(async { timeout(ASK_LIMIT, look).await });
+        let heard_all = guest.mirrors.heard_all.load(Ordering::SeqCst);
+        looked.unwrap_or(Looked::Silent { heard_all })
+    }
+
+    /// Copies that were to follow and do not: that is known of them, lest they are taken for the same because nothing is.
+    fn follow_not(&self, instance: Uuid, target: &MirrorTarget) -> Result<(), HypervisorError> {
+        let going = self.records.going(instance);
+        let left_out = target.links.iter().filter(|link| going.iter().all(|(copy, _)| *copy != link.copy));
+        for MirrorLink { disk, copy, .. } in left_out {
+            let status = Status::Broken;
+            let known = Kept { instance, disk: Some(*disk), at: None, status, progress: (0, 0) };
+            self.records.put(*copy, known)?;
+        }
+        Ok(())
+    }
+
+    fn is_up(&self, instance: Uuid) -> bool {
+        self.guest(instance).is_some_and(|guest| !guest.has_ended())
     }
 
     async fn begin_all(
@@ -357,8 +466,9 @@ impl Qemu {
         let client = Self::control(guest).await?;
         let _turn = guest.mirrors.turn.lock().await;
         for copy in copies {
-            // One that was vouched for, and never mirrored, has nothing in the guest.
-            let Some(known) = self.records.get(*copy).filter(|known| known.disk.is_some()) else { continue };
+            // One that was vouched for, and not mirrored since, has nothing in the guest.
+            let is_mirrored = |known: &Kept| known.disk.is_some() && known.status != Status::Clean;
+            let Some(known) = self.records.get(*copy).filter(is_mirrored) else { continue };
             self.records.set(*copy, Status::Broken)?;
             cut_if_silent(&client, *copy, &known).await;
             let index = index(guest, &client, known.disk).await?;
@@ -374,30 +484,26 @@ impl Mirrors for Qemu {
         instance: Uuid,
         copies: &[Uuid],
     ) -> Result<BTreeMap<Uuid, MirrorStatus>, HypervisorError> {
-        let is_up = self.guest(instance).is_some_and(|guest| !guest.has_ended());
-        let looked = self.look_now(instance);
-        let mut clean = BTreeMap::new();
-        for copy in copies {
-            let status = self.records.get(*copy).filter(|known| known.instance == instance);
-            match (status.map(|known| known.status), is_up) {
-                (Some(Status::Clean), false) => drop(clean.insert(*copy, MirrorStatus::Ready)),
-                (Some(Status::Ready), true) if looked => {
-                    clean.insert(*copy, MirrorStatus::Ready);
-                }
-                (_, _) => {
-                    let words = format!("copy {copy} is not known to be the same as its disk");
-                    return Err(refused(instance, words));
-                }
-            }
+        let same = match self.look_now(instance) {
+            Looked::Up => Some(Status::Ready),
+            Looked::Ended | Looked::Unknown => Some(Status::Clean),
+            Looked::Silent { .. } => None,
+        };
+        let is_same = |copy: &Uuid| {
+            let known = self.records.get(*copy).filter(|known| known.instance == instance);
+            known.is_some_and(|known| Some(known.status) == same)
+        };
+        if let Some(copy) = copies.iter().find(|copy| !is_same(copy)) {
+            return Err(refused(instance, format!("copy {copy} is not known to be the same as its disk")));
         }
-        Ok(clean)
+        Ok(copies.iter().map(|copy| (*copy, MirrorStatus::Ready)).collect())
     }
 
-    fn trust(&self, instance: Uuid, copies: &[Uuid]) -> Result<(), HypervisorError> {
-        if self.guest(instance).is_some_and(|guest| !guest.has_ended()) {
+    fn trust(&self, instance: Uuid, copies: &[Uuid], disks: &[Uuid]) -> Result<(), HypervisorError> {
+        if self.is_up(instance) {
             return Err(refused(instance, "it is up: its copies can't be taken for the same"));
         }
-        self.trust_copies(instance, copies)
+        self.trust_copies(instance, copies, disks)
     }
 
     fn mirror(
@@ -408,6 +514,7 @@ impl Mirrors for Qemu {
         cancel: &Cancel,
     ) -> Result<(), HypervisorError> {
         if target.sync == Sync::Unproven {
+            self.follow_not(instance, target)?;
             return Err(refused(instance, "nobody has said that its copies are the same"));
         }
         let guest = self.guest(instance).filter(|guest| !guest.has_ended());
@@ -424,7 +531,8 @@ impl Mirrors for Qemu {
                 {
                     tracing::warn!(guest = %instance, %error, "mirrors that failed could not be taken away");
                 }
-                self.records.forget(|copy, _| copies.contains(copy))?;
+                self.records.break_off(instance, |copy| copies.contains(copy))?;
+                self.follow_not(instance, target)?;
             }
             mirrored
         })
@@ -441,26 +549,37 @@ impl Mirrors for Qemu {
     }
 
     fn mirrors_of(&self, instance: Uuid, copies: &[Uuid]) -> BTreeMap<Uuid, MirrorStatus> {
-        let looked = self.look_now(instance);
-        let known = self.records.report(instance);
-        let status = |copy: &Uuid| {
-            let found = known.iter().find(|report| report.copy == *copy && looked);
-            (*copy, found.map_or(MirrorStatus::Broken, |report| report.status))
+        let broken = Some(MirrorStatus::Broken);
+        let (told, otherwise) = match self.look_now(instance) {
+            Looked::Up | Looked::Silent { heard_all: true } => (self.records.report(instance, true), broken),
+            Looked::Silent { heard_all: false } => (Vec::new(), broken),
+            Looked::Ended => (self.records.report(instance, false), broken),
+            Looked::Unknown => (self.records.report(instance, false), None),
         };
-        copies.iter().map(status).collect()
+        let status = |copy: &Uuid| {
+            let found = told.iter().find(|report| report.copy == *copy);
+            found.map(|report| report.status).or(otherwise).map(|status| (*copy, status))
+        };
+        copies.iter().filter_map(status).collect()
     }
 
     fn report(&self, instance: Uuid) -> Vec<MirrorReport> {
-        let is_up = self.guest(instance).is_some_and(|guest| !guest.has_ended());
-        if is_up { self.records.report(instance) } else { Vec::new() }
+        let guest = self.guest(instance);
+        guest.map(|guest| self.records.report(instance, !guest.has_ended())).unwrap_or_default()
     }
 
     fn written(&self, instance: Uuid) -> Result<(), HypervisorError> {
-        self.records.forget(|_, known| known.instance == instance && known.status == Status::Clean)
+        let is_up = self.is_up(instance);
+        let follows_not = |status: Status| match status {
+            Status::Clean => true,
+            Status::Syncing | Status::Ready => !is_up,
+            Status::Broken => false,
+        };
+        self.records.miss_writes(|known| known.instance == instance && follows_not(known.status))
     }
 
-    fn served(&self, disks: &[Uuid]) -> Result<(), HypervisorError> {
-        let is_served = |known: &Kept| known.disk.is_some_and(|disk| disks.contains(&disk));
-        self.records.forget(|_, known| known.status == Status::Clean && is_served(known))
+    fn replaced(&self, disks: &[Uuid]) -> Result<(), HypervisorError> {
+        let is_of = |known: &Kept| known.disk.is_some_and(|disk| disks.contains(&disk));
+        self.records.forget(|_, known| is_of(known) && !self.is_up(known.instance))
     }
 }

@@ -1,6 +1,7 @@
 //! What is known of copies, kept in a file for each, so that a later daemon knows it again.
 //!
-//! Only what says `clean` is believed of a guest that is down; a mirror that was ready when nobody looked any more is not.
+//! Of a guest that is down, a copy that is `clean` is the same as its disk. One whose mirror was `ready` when its guest
+//! crashed may differ from the disk by writes that the guest had no answer to, and holds all others.
 
 use std::{
     collections::BTreeMap,
@@ -10,6 +11,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
+use muster_core::calls::MirrorStatus;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
@@ -26,7 +28,7 @@ use crate::storage::{file_uuid, names};
 pub(crate) enum Status {
     /// Its mirror is copying.
     Syncing,
-    /// Its mirror writes each write there, too.
+    /// Its mirror writes each write there, too; or did when the guest crashed.
     Ready,
     /// It misses writes.
     Broken,
@@ -109,9 +111,14 @@ impl Records {
         }
     }
 
-    /// The QEMU that mirrored an instance's disks is gone, and all mirrors with it.
-    pub(crate) fn break_off(&self, instance: Uuid) -> Result<(), HypervisorError> {
-        self.going(instance).into_iter().try_for_each(|(copy, _)| self.set(copy, Status::Broken))
+    /// Mirrors of an instance that went on, these of them, do not any more.
+    pub(crate) fn break_off(
+        &self,
+        instance: Uuid,
+        which: impl Fn(&Uuid) -> bool,
+    ) -> Result<(), HypervisorError> {
+        let going = self.going(instance).into_iter().filter(|(copy, _)| which(copy));
+        going.map(|(copy, _)| copy).try_for_each(|copy| self.set(copy, Status::Broken))
     }
 
     /// How far a mirror is; that alone is not written down.
@@ -139,9 +146,15 @@ impl Records {
         Ok(())
     }
 
-    /// What the mirrors of an instance do.
-    pub(crate) fn report(&self, instance: Uuid) -> Vec<MirrorReport> {
-        use muster_core::calls::MirrorStatus;
+    /// Copies of which this is so miss writes.
+    pub(crate) fn miss_writes(&self, which: impl Fn(&Kept) -> bool) -> Result<(), HypervisorError> {
+        let missing: Vec<Uuid> =
+            self.lock().iter().filter(|(_, kept)| which(kept)).map(|(copy, _)| *copy).collect();
+        missing.into_iter().try_for_each(|copy| self.set(copy, Status::Broken))
+    }
+
+    /// What the mirrors of an instance do, or did until its guest ended.
+    pub(crate) fn report(&self, instance: Uuid, is_up: bool) -> Vec<MirrorReport> {
         let copies = self.lock();
         let own = copies.iter().filter(|(_, kept)| kept.instance == instance);
         let reports = own.filter_map(|(copy, kept)| {
@@ -149,7 +162,9 @@ impl Records {
                 Status::Syncing => MirrorStatus::Syncing,
                 Status::Ready => MirrorStatus::Ready,
                 Status::Broken => MirrorStatus::Broken,
-                Status::Clean => return None,
+                // It does not follow yet.
+                Status::Clean if is_up => return None,
+                Status::Clean => MirrorStatus::Ready,
             };
             let (done_bytes, total_bytes) = kept.progress;
             Some(MirrorReport { copy: *copy, status, done_bytes, total_bytes })
@@ -181,7 +196,13 @@ mod tests {
         assert_eq!(again.get(Uuid::nil()), None);
         let going: Vec<Uuid> = again.going(instance).into_iter().map(|(copy, _)| copy).collect();
         assert_eq!(going, [one]);
-        assert_eq!(again.report(instance).len(), 1, "the guest of a clean copy is down");
+        let told = |is_up: bool| -> Vec<_> {
+            again.report(instance, is_up).into_iter().map(|told| (told.copy, told.status)).collect()
+        };
+        assert_eq!(told(true), [(one, MirrorStatus::Ready)], "the guest of a clean copy is down");
+        assert_eq!(told(false), [(one, MirrorStatus::Ready), (other, MirrorStatus::Ready)]);
+        again.miss_writes(|kept| kept.status == Status::Ready).unwrap();
+        assert_eq!(told(false), [(one, MirrorStatus::Broken), (other, MirrorStatus::Ready)]);
         again.forget(|copy, _| *copy == other).unwrap();
         fs::write(folder.path().join(format!("{one}.json")), "{").unwrap();
         assert_eq!(open().get(one), None);
