@@ -34,13 +34,14 @@ step "build"
 cargo build --workspace --all-targets
 
 if cargo nextest --version >/dev/null 2>&1; then
+    # Not by `-p`: with the features of a part alone, much would be built again.
     step "tidy"
-    cargo nextest run -p muster-tests --test it -E 'test(/^tidy::/)'
+    cargo nextest run --workspace -E 'binary_id(muster-tests::it) & test(/^tidy::/)'
     step "unit tests, laws, black-box suite"
     cargo nextest run --workspace
 else
     step "tidy"
-    cargo test -p muster-tests --test it tidy::
+    cargo test --workspace --test it tidy::
     step "unit tests, laws, black-box suite"
     cargo test --workspace
 fi

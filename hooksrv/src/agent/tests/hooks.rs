@@ -136,15 +136,16 @@ async fn what_runs_ends_also_where_nothing_can_be_withdrawn() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_runs_of_jobs_that_are_not_alive_end() {
     let daemon = Daemon::start().await;
-    daemon.script("node-add-pre.d", "10-long", "exec sleep 1000");
+    let ran = daemon.path("ran");
+    daemon.script("node-add-pre.d", "10-long", &format!("echo x >>{}\nexec sleep 1000", ran.display()));
     let mut client = daemon.agent_client().await;
     client.hello(hello(1, 1, &[1, 2, 3])).await.unwrap();
     let mut streams = Vec::new();
     for job in 1..=3 {
-        let mut stream = run(&daemon, request(&format!("{job}/pre/1"), job, 1)).await.unwrap();
-        stream.message().await.unwrap().unwrap();
-        streams.push(stream);
+        streams.push(run(&daemon, request(&format!("{job}/pre/1"), job, 1)).await.unwrap());
     }
+    let all_run = async || fs::read_to_string(&ran).is_ok_and(|text| text.len() == 6).then_some(());
+    wait_for(all_run).await;
     let ended = v1::EndJobRequest { context: context(1, 1), job_id: 1, call_ids: Vec::new() };
     assert_eq!(client.end_job(ended).await.unwrap().into_inner().ended, 1);
     client.hello(hello(2, 1, &[3])).await.unwrap();
