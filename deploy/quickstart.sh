@@ -178,7 +178,7 @@ run gnt-instance modify -m 256M --reason "node3 is in repair" web1
 run muster-devcluster start node3
 
 say "Shut down and removed. Nothing in this guest hears the power button, so it is ended after two seconds."
-run gnt-instance shutdown --timeout 2s web1
+run gnt-instance shutdown --timeout 2 web1
 run gnt-instance remove -f web1
 run gnt-job list
 
