@@ -141,7 +141,7 @@ fn end_hooks_ms(job: &Job) -> Option<u64> {
 mod tests {
     use super::*;
     use crate::{
-        engine::{ErrorKind, JobError, Priority, Submission, Timings},
+        engine::{ErrorKind, JobError, Submission, Timings},
         hooks::Objection,
         names::InstanceName,
         ops::{InstanceStart, Op, examples},
@@ -152,17 +152,8 @@ mod tests {
     fn job(outcome: Outcome) -> Job {
         let instance = InstanceName::parse("db1").unwrap();
         let mut job = Job::new(Submission {
-            id: 12,
-            uuid: uuid::Uuid::from_u128(12),
-            op: Op::InstanceStart(InstanceStart { instance, force: false }),
-            user: "root".to_owned(),
-            reason: String::new(),
-            dry_run: false,
-            request_id: String::new(),
             fresh: crate::ops::Fresh { now_ms: START_MS - 30, ..examples::fresh() },
-            depends: Vec::new(),
-            priority: Priority::default(),
-            parent: None,
+            ..examples::submission(12, Op::InstanceStart(InstanceStart { instance, force: false }))
         });
         job.started_ms = Some(START_MS);
         job.ended_ms = Some(START_MS + 700);

@@ -196,7 +196,7 @@ mod tests {
     use std::fs::read_to_string;
 
     use muster_core::{
-        engine::{ErrorKind, JobError, Outcome, Phase, Priority, Submission},
+        engine::{ErrorKind, JobError, Outcome, Phase},
         names::InstanceName,
         ops::{InstanceStart, Op, examples},
     };
@@ -205,19 +205,8 @@ mod tests {
 
     fn job(id: u64, outcome: Option<Outcome>) -> Arc<Job> {
         let instance = InstanceName::parse("db1").unwrap();
-        let mut job = Job::new(Submission {
-            id,
-            uuid: uuid::Uuid::from_u128(u128::from(id)),
-            op: Op::InstanceStart(InstanceStart { instance, force: false }),
-            user: "root".to_owned(),
-            reason: String::new(),
-            dry_run: false,
-            request_id: String::new(),
-            fresh: examples::fresh(),
-            depends: Vec::new(),
-            priority: Priority::default(),
-            parent: None,
-        });
+        let mut job =
+            Job::new(examples::submission(id, Op::InstanceStart(InstanceStart { instance, force: false })));
         job.started_ms = Some(1_796_000_000_000);
         if let Some(outcome) = outcome {
             job.phase = Phase::Done { outcome, prepared: None };

@@ -163,7 +163,7 @@ impl Job {
 mod tests {
     use super::*;
     use crate::{
-        engine::{Effect, Engine, Input, Now, Priority, Submission},
+        engine::{Effect, Engine, Input, Now, Submission},
         hooks::{ExitCodes, HookResult, NodeAnswer, NodeReport},
         names::InstanceName,
         ops::{InstanceStart, Op, examples},
@@ -176,17 +176,8 @@ mod tests {
     fn start(instance: &str) -> Submission {
         let instance = InstanceName::parse(instance).unwrap();
         Submission {
-            id: 4,
-            uuid: uuid::Uuid::from_u128(4),
-            op: Op::InstanceStart(InstanceStart { instance, force: false }),
-            user: "root".to_owned(),
             reason: "ticket-7".to_owned(),
-            dry_run: false,
-            request_id: String::new(),
-            fresh: examples::fresh(),
-            depends: Vec::new(),
-            priority: Priority::default(),
-            parent: None,
+            ..examples::submission(4, Op::InstanceStart(InstanceStart { instance, force: false }))
         }
     }
 

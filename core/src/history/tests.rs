@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::{
-    engine::{Effect, Engine, Input, Now, Priority, Submission},
+    engine::{Effect, Engine, Input, Now},
     hooks::{Captured, HookResult, NotReached, SkipReason, Skipped},
     names::InstanceName,
     ops::{InstanceStart, Op, examples},
@@ -40,19 +40,7 @@ fn denied() -> Job {
     let cluster = examples::cluster();
     let mut engine = Engine::new(cluster.master.clone(), Some(cluster));
     let instance = InstanceName::parse("db1").unwrap();
-    let submission = Submission {
-        id: 7,
-        uuid: uuid::Uuid::from_u128(7),
-        op: Op::InstanceStart(InstanceStart { instance, force: false }),
-        user: "root".to_owned(),
-        reason: String::new(),
-        dry_run: false,
-        request_id: String::new(),
-        fresh: examples::fresh(),
-        depends: Vec::new(),
-        priority: Priority::default(),
-        parent: None,
-    };
+    let submission = examples::submission(7, Op::InstanceStart(InstanceStart { instance, force: false }));
     let mut effects = engine.handle(Input::Submit(Box::new(submission)), NOW).effects;
     while let Some(effect) = effects.pop() {
         let Effect::RunHooks(call) = effect else { continue };

@@ -4,9 +4,10 @@ use std::{collections::BTreeMap, net::IpAddr};
 
 use uuid::Uuid;
 
-use super::{FRESH_UUIDS, Fresh, InstanceAdd, PendingNode};
+use super::{FRESH_UUIDS, Fresh, InstanceAdd, Op, PendingNode};
 use crate::{
     allowed::Allowed,
+    engine::{Priority, Submission},
     facts::NodeFacts,
     groups::{AllocPolicy, Group},
     hooks::HookPolicy,
@@ -338,6 +339,23 @@ pub fn fresh() -> Fresh {
         now_ms: 1_800_000_000_000,
         repair: None,
         node_facts: Some(node_facts()),
+    }
+}
+
+/// A job as `root` submits it, its uuid made of its number.
+pub fn submission(id: u64, op: Op) -> Submission {
+    Submission {
+        id,
+        uuid: Uuid::from_u128(u128::from(id)),
+        op,
+        user: "root".to_owned(),
+        reason: String::new(),
+        dry_run: false,
+        request_id: String::new(),
+        fresh: fresh(),
+        depends: Vec::new(),
+        priority: Priority::default(),
+        parent: None,
     }
 }
 

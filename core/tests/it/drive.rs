@@ -8,12 +8,12 @@ use muster_core::{
     edit::Touched,
     engine::{
         Changes, END_STEP, Effect, Engine, FollowUps, HooksCall, INTERRUPTIONS_MAX, Input, Job, Level,
-        LogEntry, Now, Outcome, Output, Phase, Priority, Submission,
+        LogEntry, Now, Outcome, Output, Phase, Submission,
     },
     hooks::{self, Captured, HookResult, NodeAnswer, NodeReport, NotReached, ScriptOutcome, ScriptResult},
     model::Cluster,
     names::NodeName,
-    ops::{Fresh, MasterFailover, Op, Prepared, all_examples},
+    ops::{Fresh, MasterFailover, Op, Prepared, all_examples, examples},
 };
 use uuid::Uuid;
 
@@ -184,17 +184,10 @@ impl Drive {
 
     pub(crate) fn submit(&mut self, id: u64, op: Op, fresh: Fresh) {
         let submission = Submission {
-            id,
-            uuid: Uuid::from_u128(u128::from(id)),
-            op,
-            user: "root".to_owned(),
             reason: "law".to_owned(),
             dry_run: self.faults.dry_run,
-            request_id: String::new(),
             fresh,
-            depends: Vec::new(),
-            priority: Priority::default(),
-            parent: None,
+            ..examples::submission(id, op)
         };
         self.handle(Input::Submit(Box::new(submission)));
     }

@@ -1,11 +1,10 @@
 //! Laws of jobs that a job asks for.
 
 use muster_core::{
-    engine::{Engine, ErrorKind, Input, Job, Now, Outcome, Phase, Priority, Submission},
+    engine::{Engine, ErrorKind, Input, Job, Now, Outcome, Phase},
     hooks::{self, HookResult, NodeAnswer, NodeReport},
     ops::{ClusterVerify, FollowUp, InstanceFailover, Op, examples},
 };
-use uuid::Uuid;
 
 use crate::drive::{CallFault, Case, Drive, Faults, Interrupt, JOB, cases};
 
@@ -94,19 +93,7 @@ fn verified(outcome: hooks::ScriptOutcome) -> (Job, Vec<String>) {
     let mut cluster = examples::cluster();
     cluster.hooks.version = hooks::HooksVersion::V2;
     let mut engine = Engine::new(cluster.master.clone(), Some(cluster));
-    let submission = Submission {
-        id: 1,
-        uuid: Uuid::from_u128(1),
-        op: Op::ClusterVerify(ClusterVerify {}),
-        user: "root".to_owned(),
-        reason: String::new(),
-        dry_run: false,
-        request_id: String::new(),
-        fresh: examples::fresh(),
-        depends: Vec::new(),
-        priority: Priority::default(),
-        parent: None,
-    };
+    let submission = examples::submission(1, Op::ClusterVerify(ClusterVerify {}));
     let mut effects = engine.handle(Input::Submit(Box::new(submission)), now).effects;
     while let Some(effect) = effects.pop() {
         let muster_core::engine::Effect::RunHooks(call) = effect else { continue };

@@ -3,7 +3,7 @@
 
 use muster_core::{
     calls::CallAnswer,
-    engine::{CallId, Effect, Engine, Input, Job, Now, Outcome, Phase, Priority, Submission},
+    engine::{CallId, Effect, Engine, Input, Job, Now, Outcome, Phase, Submission},
     hooks::{HookResult, NodeAnswer, NodeReport},
     ops::{Fresh, InstanceStart, JobRepair, Op, Repair, examples},
 };
@@ -196,19 +196,7 @@ fn a_repair_waits_for_what_the_job_left_going() {
 }
 
 fn submission(id: u64, op: Op, fresh: Fresh) -> Input {
-    Input::Submit(Box::new(Submission {
-        id,
-        uuid: uuid::Uuid::from_u128(u128::from(id)),
-        op,
-        user: "root".to_owned(),
-        reason: String::new(),
-        dry_run: false,
-        request_id: String::new(),
-        fresh,
-        depends: Vec::new(),
-        priority: Priority::default(),
-        parent: None,
-    }))
+    Input::Submit(Box::new(Submission { fresh, ..examples::submission(id, op) }))
 }
 
 #[test]

@@ -9,9 +9,11 @@ use muster_core::{
     },
     hooks::{HookResult, HooksVersion, NodeAnswer, NodeReport},
     names::{InstanceName, NodeName},
-    ops::{InstanceModify, MasterFailover, MirrorsSettle, NodeModify, Op, examples},
+    ops::{
+        InstanceModify, MasterFailover, MirrorsSettle, NodeModify, Op,
+        examples::{self, submission},
+    },
 };
-use uuid::Uuid;
 
 fn node(name: &str) -> NodeName {
     NodeName::parse(name).expect("tests use good names")
@@ -35,22 +37,6 @@ fn drain(id: u64, name: &str) -> Submission {
         secondary_ip: None,
     };
     submission(id, Op::NodeModify(marks))
-}
-
-fn submission(id: u64, op: Op) -> Submission {
-    Submission {
-        id,
-        uuid: Uuid::from_u128(u128::from(id)),
-        op,
-        user: "root".to_owned(),
-        reason: String::new(),
-        dry_run: false,
-        request_id: String::new(),
-        fresh: examples::fresh(),
-        depends: Vec::new(),
-        priority: Priority::default(),
-        parent: None,
-    }
 }
 
 fn after(job: u64, endings: &[Ending], submission: Submission) -> Submission {

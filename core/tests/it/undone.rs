@@ -2,28 +2,15 @@
 
 use muster_core::{
     calls::{Call, CallAnswer, NodeCall, Output},
-    engine::{Effect, Engine, Input, Now, Outcome, Phase, Priority, Submission},
+    engine::{Effect, Engine, Input, Now, Outcome, Phase},
     hooks::{HookResult, NodeAnswer, NodeReport},
     names::InstanceName,
     ops::{InstanceFailover, InstanceStart, Op, examples},
 };
-use uuid::Uuid;
 
 /// Runs an operation to its end; hooks allow all, `answer` answers the calls. Returns the calls in order.
 pub(crate) fn run(engine: &mut Engine, id: u64, op: Op, answer: impl Fn(&Call) -> CallAnswer) -> Vec<Call> {
-    let submission = Submission {
-        id,
-        uuid: Uuid::from_u128(u128::from(id)),
-        op,
-        user: "root".to_owned(),
-        reason: String::new(),
-        dry_run: false,
-        request_id: String::new(),
-        fresh: examples::fresh(),
-        depends: Vec::new(),
-        priority: Priority::default(),
-        parent: None,
-    };
+    let submission = examples::submission(id, op);
     let mut calls = Vec::new();
     let mut effects = engine.handle(Input::Submit(Box::new(submission)), Now::default()).effects;
     while !effects.is_empty() {

@@ -172,7 +172,6 @@ mod tests {
     use std::convert::Infallible;
 
     use muster_core::{
-        engine::{Priority, Submission},
         hooks::{HookResult, NodeAnswer, NodeReport},
         names::ClusterName,
         ops::{ClusterDestroy, Op, examples},
@@ -182,19 +181,10 @@ mod tests {
 
     /// A job whose one node failed with these words.
     fn job(id: u64, words: &str) -> Arc<Job> {
-        let mut job = Job::new(Submission {
+        let mut job = Job::new(examples::submission(
             id,
-            uuid: uuid::Uuid::from_u128(u128::from(id)),
-            op: Op::ClusterDestroy(ClusterDestroy { name: ClusterName::parse("dev").unwrap() }),
-            user: "root".to_owned(),
-            reason: String::new(),
-            dry_run: false,
-            request_id: String::new(),
-            fresh: examples::fresh(),
-            depends: Vec::new(),
-            priority: Priority::default(),
-            parent: None,
-        });
+            Op::ClusterDestroy(ClusterDestroy { name: ClusterName::parse("dev").unwrap() }),
+        ));
         job.started_ms = Some(id * 1_000);
         let result = HookResult { failure: Some(words.to_owned()), ..HookResult::default() };
         let node = NodeName::parse("node1").unwrap();

@@ -102,7 +102,6 @@ mod tests {
     use std::collections::BTreeMap;
 
     use muster_core::{
-        engine::{Priority, Submission},
         names::ClusterName,
         ops::{ClusterDestroy, Op, examples},
     };
@@ -111,19 +110,10 @@ mod tests {
     use crate::store::{Batch, SqliteStore, Store, encode};
 
     fn job(id: u64) -> Job {
-        Job::new(Submission {
+        Job::new(examples::submission(
             id,
-            uuid: uuid::Uuid::from_u128(u128::from(id)),
-            op: Op::ClusterDestroy(ClusterDestroy { name: ClusterName::parse("dev").unwrap() }),
-            user: "root".to_owned(),
-            reason: String::new(),
-            dry_run: false,
-            request_id: String::new(),
-            fresh: examples::fresh(),
-            depends: Vec::new(),
-            priority: Priority::default(),
-            parent: None,
-        })
+            Op::ClusterDestroy(ClusterDestroy { name: ClusterName::parse("dev").unwrap() }),
+        ))
     }
 
     fn rest(jobs: &mut ArchivedJobs) -> Vec<u64> {
