@@ -148,7 +148,15 @@ fn lay_aside(driver: MasterDriver, retired: Retired, master: &Arc<Master>) -> Re
 }
 
 /// Shows what is durable now, answers those who wait for it, performs what follows from it.
+///
+/// The configuration comes first: who sees that a job has ended, reads what it changed.
 fn release(mut released: Released, master: &Arc<Master>, runtime: &Handle, effects: &Effects) {
+    let edits = std::mem::take(&mut released.edits);
+    if !edits.is_empty() {
+        let is_news = !edits.iter().all(Edit::is_bookkeeping);
+        master.view().publish_edits(edits, released.serial);
+        runtime.block_on(office::configuration_changed(master, &released.touched, is_news));
+    }
     for job in std::mem::take(&mut released.jobs) {
         let id = job.id();
         let before = master.view().job(id);
@@ -158,12 +166,6 @@ fn release(mut released: Released, master: &Arc<Master>, runtime: &Handle, effec
         }
     }
     master.view().forget_jobs(&released.archived);
-    let edits = std::mem::take(&mut released.edits);
-    if !edits.is_empty() {
-        let is_news = !edits.iter().all(Edit::is_bookkeeping);
-        master.view().publish_edits(edits, released.serial);
-        runtime.block_on(office::configuration_changed(master, &released.touched, is_news));
-    }
     released.reply();
     for effect in std::mem::take(&mut released.effects) {
         effects.perform(effect);

@@ -41,3 +41,4 @@ mod simulation;
 mod snapshot;
 mod store_damage;
 mod tidy;
+mod verify;

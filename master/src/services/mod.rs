@@ -14,6 +14,7 @@ mod operation;
 mod oses;
 mod query;
 mod verify;
+mod verify_busy;
 mod verify_mirrors;
 mod waiting;
 

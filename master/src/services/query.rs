@@ -162,8 +162,7 @@ impl QueryService for Queries {
     }
 
     async fn verify(&self, _: Request<v1::VerifyRequest>) -> Result<Response<v1::VerifyResponse>, Status> {
-        let cluster = self.0.cluster()?;
-        Ok(Response::new(verify::verify(&self.0, &cluster).await))
+        Ok(Response::new(verify::verify(&self.0).await?))
     }
 }
 

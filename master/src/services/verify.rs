@@ -6,14 +6,13 @@ use std::{
     sync::Arc,
 };
 
-use muster_core::{
-    locks::Locks,
-    model::{Cluster, Node},
-};
+use muster_core::model::{Cluster, Node};
 use muster_proto::v1;
+use tonic::Status;
 
 use super::{
     query::{RunningGuests, node_hooks},
+    verify_busy::Busy,
     verify_mirrors::{copy_findings, place_findings, served_findings},
 };
 use crate::{hookset, master::Master};
@@ -48,45 +47,35 @@ impl Findings {
 }
 
 /// Checks everything; asks all nodes, one wait in all.
-pub(crate) async fn verify(master: &Arc<Master>, cluster: &Cluster) -> v1::VerifyResponse {
-    let online: Vec<_> = cluster.nodes.values().filter(|node| !node.offline).collect();
+///
+/// # Errors
+/// When there is no cluster here, or it is destroyed meanwhile.
+pub(crate) async fn verify(master: &Arc<Master>) -> Result<v1::VerifyResponse, Status> {
+    let before = master.cluster()?;
+    let busy = Busy::begin(master.view());
+    let online: Vec<_> = before.nodes.values().filter(|node| !node.offline).collect();
     let names: Vec<_> = online.iter().map(|node| node.name.clone()).collect();
     master.nodes().refresh_live(&names).await;
     let hooks = futures::future::join_all(online.iter().map(|node| node_hooks(master, node))).await;
+    let sets = hookset::diff(master, &before, &BTreeSet::new()).await;
+    let cluster = master.cluster()?;
+    let busy = busy.end(master.view(), &before, &cluster);
     let mut findings = Findings::default();
-    cluster_findings(master, cluster, &mut findings);
-    let busy = Busy { files: busy_files(master), locks: master.view().locks() };
-    let sets = hookset::diff(master, cluster, &BTreeSet::new()).await;
-    hook_set_findings(cluster, &sets, &mut findings);
-    for (node, hooks) in online.iter().zip(&hooks) {
-        node_findings(master, cluster, node, &busy, &mut findings);
+    cluster_findings(master, &cluster, &mut findings);
+    hook_set_findings(&cluster, &sets, &mut findings);
+    let online = cluster.nodes.values().filter(|node| names.contains(&node.name) && !node.offline);
+    for node in online {
+        node_findings(master, &cluster, node, &busy, &mut findings);
+    }
+    for hooks in &hooks {
         hooks_findings(hooks, &mut findings);
     }
-    instance_findings(master, cluster, &busy, &mut findings);
-    v1::VerifyResponse {
+    instance_findings(master, &cluster, &busy, &mut findings);
+    Ok(v1::VerifyResponse {
         findings: findings.0,
-        nodes_checked: u32::try_from(online.len()).unwrap_or(u32::MAX),
+        nodes_checked: u32::try_from(names.len()).unwrap_or(u32::MAX),
         instances_checked: u32::try_from(cluster.instances.len()).unwrap_or(u32::MAX),
-    }
-}
-
-/// What jobs work on at the moment: nothing can be said of it.
-struct Busy {
-    files: BTreeSet<String>,
-    locks: Vec<Locks>,
-}
-
-/// Files and guests that jobs are making or removing.
-fn busy_files(master: &Master) -> BTreeSet<String> {
-    let alive = master.view().jobs().into_iter().filter(|view| !view.job.over());
-    let calls = alive.filter_map(|view| {
-        let plan = &view.job.prepared()?.plan;
-        let fresh = view.job.submission.fresh.uuids.clone();
-        let cleanups = plan.cleanups.iter().filter_map(|(call, _)| call.file());
-        let steps = plan.steps.iter().filter_map(|step| step.call.file());
-        Some(cleanups.chain(steps).chain(fresh).collect::<Vec<_>>())
-    });
-    calls.flatten().map(|uuid| uuid.to_string()).collect()
+    })
 }
 
 fn cluster_findings(master: &Master, cluster: &Cluster, findings: &mut Findings) {
@@ -156,8 +145,8 @@ fn node_findings(master: &Master, cluster: &Cluster, node: &Node, busy: &Busy, f
         findings.error("node", name, "ENODEEPOCH", text);
     }
     certificate_findings(node, &state, findings);
-    file_findings(cluster, node, &state, &busy.files, findings);
-    served_findings(cluster, node, &state, &busy.files, &busy.locks, findings);
+    file_findings(cluster, node, &state, busy, findings);
+    served_findings(cluster, node, &state, busy, findings);
     for problem in &state.problems {
         findings.error("node", name, "ENODESTORAGE", problem.clone());
     }
@@ -182,7 +171,7 @@ fn file_findings(
     cluster: &Cluster,
     node: &Node,
     state: &v1::NodeState,
-    busy: &BTreeSet<String>,
+    busy: &Busy,
     findings: &mut Findings,
 ) {
     let mut wanted: BTreeMap<String, String> = BTreeMap::new();
@@ -199,18 +188,18 @@ fn file_findings(
     }
     let there: BTreeSet<&str> = state.disks.iter().map(|disk| disk.uuid.as_str()).collect();
     for (uuid, what) in &wanted {
-        if !there.contains(uuid.as_str()) && !busy.contains(uuid) {
+        if !there.contains(uuid.as_str()) && !busy.has_file(uuid) {
             findings.error("node", &node.name, "ENODEDISK", format!("the file {uuid} ({what}) is missing"));
         }
     }
     let exports = cluster.exports.values().filter(|export| export.node == node.name);
     let exports: BTreeSet<String> = exports.map(|export| export.uuid.to_string()).collect();
     for export in &exports {
-        if !state.exports.iter().any(|there| there == export) {
+        if !state.exports.contains(export) && !busy.has_file(export) {
             findings.error("node", &node.name, "ENODEEXPORT", format!("the export {export} is missing"));
         }
     }
-    for uuid in there.iter().filter(|uuid| !wanted.contains_key(**uuid) && !busy.contains(**uuid)) {
+    for uuid in there.iter().filter(|uuid| !wanted.contains_key(**uuid) && !busy.has_file(uuid)) {
         findings.error(
             "node",
             &node.name,
@@ -218,7 +207,7 @@ fn file_findings(
             format!("the disk file {uuid} belongs to no instance"),
         );
     }
-    for uuid in state.exports.iter().filter(|uuid| !exports.contains(*uuid) && !busy.contains(*uuid)) {
+    for uuid in state.exports.iter().filter(|uuid| !exports.contains(*uuid) && !busy.has_file(uuid)) {
         findings.error("node", &node.name, "ENODEORPHAN", format!("the export {uuid} is not known"));
     }
     for file in &state.unknown_files {
@@ -306,6 +295,10 @@ fn hook_set_findings(cluster: &Cluster, sets: &v1::DiffHookSetsResponse, finding
 fn instance_findings(master: &Master, cluster: &Cluster, busy: &Busy, findings: &mut Findings) {
     let running = RunningGuests::new(master, cluster);
     for instance in cluster.instances.values() {
+        copy_findings(cluster, instance, &running, findings);
+        if busy.has_instance(instance) {
+            continue;
+        }
         let status = running.status(cluster, instance);
         match status {
             "running" | "ADMIN_down" => {}
@@ -321,14 +314,16 @@ fn instance_findings(master: &Master, cluster: &Cluster, busy: &Busy, findings: 
                 findings.error("instance", &instance.name, "EINSTANCESTATE", text);
             }
         }
-        place_findings(instance, &running, &busy.locks, findings);
-        copy_findings(cluster, instance, &running, findings);
+        place_findings(instance, &running, findings);
     }
     let known: BTreeSet<String> =
         cluster.instances.values().map(|instance| instance.uuid.to_string()).collect();
     for node in cluster.nodes.keys() {
         let Some((state, _)) = master.nodes().state(node) else { continue };
-        for guest in state.guests.iter().filter(|guest| !known.contains(&guest.instance_uuid)) {
+        let unknown = |guest: &&v1::GuestState| {
+            !known.contains(&guest.instance_uuid) && !busy.has_file(&guest.instance_uuid)
+        };
+        for guest in state.guests.iter().filter(unknown) {
             let text = format!("the guest {} belongs to no instance", guest.instance_uuid);
             findings.error("node", node, "ENODEORPHAN", text);
         }

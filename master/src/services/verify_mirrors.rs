@@ -1,23 +1,14 @@
 //! What `gnt-cluster verify` says of copies, of who serves them, and of guests that run where they should not.
 
-use std::collections::BTreeSet;
-
 use muster_core::{
     calls::MirrorStatus,
-    locks::Locks,
     model::{Cluster, CopyState, Instance, Mirror, Node},
 };
 use muster_proto::v1;
 use uuid::Uuid;
 
-use super::{query::RunningGuests, verify::Findings};
+use super::{query::RunningGuests, verify::Findings, verify_busy::Busy};
 use crate::mirrors::{MirrorSeen, mirror_of};
-
-/// Whether a job works on an instance, or is to: nothing can be said of it at the moment.
-fn is_busy(instance: &Instance, jobs: &[Locks]) -> bool {
-    let own = Locks::part().exclusive("instance", &instance.name);
-    jobs.iter().any(|job| job.conflicts(&own))
-}
 
 /// Copies that may not be relied on.
 pub(super) fn copy_findings(
@@ -67,11 +58,10 @@ pub(super) fn served_findings(
     cluster: &Cluster,
     node: &Node,
     state: &v1::NodeState,
-    busy: &BTreeSet<String>,
-    jobs: &[Locks],
+    busy: &Busy,
     findings: &mut Findings,
 ) {
-    for served in state.served_copies.iter().filter(|served| !busy.contains(*served)) {
+    for served in state.served_copies.iter().filter(|served| !busy.has_file(served)) {
         let Some(owner) = owner(cluster, served) else {
             let text = format!("serves the copy {served}, which belongs to no instance");
             findings.error("node", &node.name, "ENODEORPHAN", text);
@@ -79,7 +69,7 @@ pub(super) fn served_findings(
         };
         let mut copies = owner.disks.iter().flat_map(|disk| &disk.mirrors);
         let is_copy = copies.any(|copy| copy.node == node.name && copy.uuid.to_string() == *served);
-        if !is_copy && !is_busy(owner, jobs) {
+        if !is_copy && !busy.has_instance(owner) {
             let text = format!("serves the file {served} of {}, which is no copy there", owner.name);
             findings.error("node", &node.name, "ENODEORPHAN", text);
         }
@@ -97,15 +87,7 @@ fn owner<'a>(cluster: &'a Cluster, file: &str) -> Option<&'a Instance> {
 }
 
 /// Guests that run on nodes which are not their primary.
-pub(super) fn place_findings(
-    instance: &Instance,
-    guests: &RunningGuests,
-    jobs: &[Locks],
-    findings: &mut Findings,
-) {
-    if is_busy(instance, jobs) {
-        return;
-    }
+pub(super) fn place_findings(instance: &Instance, guests: &RunningGuests, findings: &mut Findings) {
     for (node, generation) in guests.elsewhere(instance) {
         let text = format!(
             "runs on {node} (generation {generation}), and its primary is {} (generation {})",
@@ -122,6 +104,7 @@ mod tests {
     use muster_core::{names::NodeName, ops::examples};
 
     use super::*;
+    use crate::view::View;
 
     fn name(text: &str) -> NodeName {
         NodeName::parse(text).unwrap()
@@ -203,15 +186,15 @@ mod tests {
     }
 
     #[test]
-    fn a_guest_on_the_wrong_node_is_found_unless_a_job_moves_it() {
+    fn a_guest_on_the_wrong_node_is_found() {
         let mut cluster = examples::in_sync("mail1");
         cluster.instances.values_mut().for_each(|instance| instance.generation = 4);
         let mail = mail(&cluster);
-        let found = |generation, state, jobs: &[Locks]| {
+        let found = |generation, state| {
             let here = guest(mail, 4, v1::RunState::Running);
             let guests = guests([("node2", here), ("node3", guest(mail, generation, state))]);
             let mut findings = Findings::default();
-            place_findings(mail, &guests, jobs, &mut findings);
+            place_findings(mail, &guests, &mut findings);
             (guests.status(&cluster, mail), texts(&findings))
         };
         let text = |generation| {
@@ -221,13 +204,12 @@ mod tests {
             )
         };
         let (running, paused) = (v1::RunState::Running, v1::RunState::Paused);
-        assert_eq!(found(3, running, &[]), ("ERROR_wrongnode", vec![text(3)]));
-        assert_eq!(found(3, paused, &[]), ("ERROR_wrongnode", vec![text(3)]));
-        assert_eq!(found(5, running, &[]), ("ERROR_wrongnode", vec![text(5)]));
+        assert_eq!(found(3, running), ("ERROR_wrongnode", vec![text(3)]));
+        assert_eq!(found(3, paused), ("ERROR_wrongnode", vec![text(3)]));
+        assert_eq!(found(5, running), ("ERROR_wrongnode", vec![text(5)]));
         // It is being received, and does not run.
-        assert_eq!(found(5, paused, &[]), ("running", vec![]));
-        assert_eq!(found(5, running, &[Locks::part().exclusive("instance", "mail1")]).1, [""; 0]);
-        assert_eq!(found(3, v1::RunState::Stopped, &[]), ("running", vec![]));
+        assert_eq!(found(5, paused), ("running", vec![]));
+        assert_eq!(found(3, v1::RunState::Stopped), ("running", vec![]));
     }
 
     #[test]
@@ -235,23 +217,23 @@ mod tests {
         let cluster = examples::in_sync("mail1");
         let mail = mail(&cluster);
         let (disk, copy) = (mail.disks[0].uuid.to_string(), mail.disks[0].mirrors[0].uuid.to_string());
-        let found = |node: &str, served: &str, busy: &[&str], jobs: &[Locks]| {
+        let found = |node: &str, served: &str, busy: &Busy| {
             let state = v1::NodeState { served_copies: vec![served.to_owned()], ..v1::NodeState::default() };
-            let busy = busy.iter().map(ToString::to_string).collect();
             let mut findings = Findings::default();
-            served_findings(&cluster, &cluster.nodes[&name(node)], &state, &busy, jobs, &mut findings);
+            served_findings(&cluster, &cluster.nodes[&name(node)], &state, busy, &mut findings);
             texts(&findings)
         };
-        let job = [Locks::part().exclusive("instance", "mail1")];
-        assert!(found("node3", &copy, &[], &[]).is_empty());
+        let idle = Busy::default();
+        assert!(found("node3", &copy, &idle).is_empty());
         let orphan = |what: String| [format!("error node node3 ENODEORPHAN: serves {what}")];
         let of_mail = orphan(format!("the file {disk} of mail1, which is no copy there"));
-        assert_eq!(found("node3", &disk, &[], &[]), of_mail);
-        assert!(found("node3", &disk, &[], &job).is_empty(), "roles are being turned");
-        assert_eq!(found("node2", &copy, &[], &[]).len(), 1, "it is a copy elsewhere");
+        assert_eq!(found("node3", &disk, &idle), of_mail);
+        assert_eq!(found("node2", &copy, &idle).len(), 1, "it is a copy elsewhere");
         let unknown = "00000000-0000-0000-0000-00000000aaaa";
         let of_nobody = orphan(format!("the copy {unknown}, which belongs to no instance"));
-        assert_eq!(found("node3", unknown, &[], &job), of_nobody);
-        assert!(found("node3", unknown, &[unknown], &[]).is_empty(), "a job makes it");
+        assert_eq!(found("node3", unknown, &idle), of_nobody);
+        // Roles are being turned.
+        let busy = Busy::default().end(&View::default(), &examples::cluster(), &cluster);
+        assert!(found("node3", &disk, &busy).is_empty());
     }
 }
