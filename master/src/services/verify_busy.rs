@@ -26,8 +26,9 @@ pub(super) struct Busy {
 impl Busy {
     /// What jobs have in their hands now.
     pub(super) fn begin(view: &View) -> Self {
-        let mut busy = Busy::default();
-        busy.add(view.jobs().iter().filter(|view| !view.job.over()));
+        let jobs = view.jobs();
+        let mut busy = Busy { newest: jobs.last().map_or(0, |view| view.job.id()), ..Busy::default() };
+        busy.add(jobs.iter().filter(|view| !view.job.over()));
         busy
     }
 
@@ -49,7 +50,6 @@ impl Busy {
 
     fn add<'a>(&mut self, jobs: impl Iterator<Item = &'a JobView>) {
         for JobView { job, .. } in jobs {
-            self.newest = self.newest.max(job.id());
             self.files.extend(files_of(job));
             // A blocked job works on nothing: what it left is to be seen.
             if job.blocked_call().is_none() {
@@ -90,7 +90,10 @@ fn files_of(job: &Job) -> impl Iterator<Item = String> {
 
 #[cfg(test)]
 mod tests {
-    use muster_core::ops::{InstanceStart, Op, examples};
+    use muster_core::{
+        engine::{Outcome, Phase},
+        ops::{InstanceStart, Op, examples},
+    };
 
     use super::*;
 
@@ -107,14 +110,17 @@ mod tests {
     fn what_a_job_has_at_any_time_is_left_out() {
         let cluster = examples::cluster();
         let view = View::default();
-        view.publish_jobs([start(7, &cluster, "web1")]);
+        let mut over = start(6, &cluster, "null1");
+        over.phase = Phase::Done { outcome: Outcome::Success, prepared: None };
+        view.publish_jobs([start(2, &cluster, "web1"), over]);
         let busy = Busy::begin(&view);
         // It is archived, and another comes.
-        view.forget_jobs(&[7]);
+        view.forget_jobs(&[2]);
         view.publish_jobs([start(8, &cluster, "mail1")]);
         let busy = busy.end(&view, &cluster, &cluster);
         let had = |name: &str| busy.has_instance(instance(&cluster, name));
         assert_eq!([had("web1"), had("mail1"), had("db1")], [true, true, false]);
+        assert!(!had("null1"), "its job was over before");
         let fresh = start(8, &cluster, "mail1").submission.fresh;
         assert!(busy.has_file(&fresh.uuids[0].to_string()), "it may make that");
     }
