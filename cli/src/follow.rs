@@ -37,11 +37,8 @@ pub(crate) async fn follow(
                 "{why}; job {id} goes on when the master is back, follow it with: gnt-job watch {id}"
             )));
         }
-        if away.is_first() {
-            tell(&format!(
-                "warning: the connection to the master is lost, trying again for {} s",
-                AWAY_LIMIT.as_secs()
-            ))?;
+        if let Some(notice) = away.notice() {
+            tell(&notice)?;
         }
         // The master tells everything again from the job's start.
         progress.restart();
@@ -124,8 +121,11 @@ impl Away {
         Patience::Left
     }
 
-    fn is_first(&self) -> bool {
-        self.tries == 1
+    /// What is told after the first pause.
+    pub(crate) fn notice(&self) -> Option<String> {
+        let limit = AWAY_LIMIT.as_secs();
+        let first = self.tries == 1;
+        first.then(|| format!("warning: the connection to the master is lost, trying again for {limit} s"))
     }
 
     fn is_back(&mut self) {

@@ -3,6 +3,7 @@
 //!
 //! `docs/hooks.md`, `gnt-hooks init` and `gnt-hooks lint` are made from this.
 
+mod points;
 mod v2;
 
 use std::{
@@ -16,6 +17,8 @@ use crate::{
     names::nearest,
     ops::{AFTER_VARIABLES, Given, JobFacts, ObjectKind, Op, Prepared, ROWS, all_examples, examples},
 };
+
+pub use points::{PointHooks, PointKind, PointVariable, after_in_global, points};
 
 /// When a variable is there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,6 +34,7 @@ impl Presence {
     pub fn words(self, name: &str) -> &'static str {
         match self {
             Presence::Always => "always",
+            Presence::Sometimes if name.contains("NICn_NETWORK_") => "for each in a network",
             Presence::Sometimes if is_one_of_many(name) => "for each",
             Presence::Sometimes => "when given",
         }
@@ -93,6 +97,8 @@ pub struct Reference {
     pub version: HooksVersion,
     /// In the order of the operations table.
     pub operations: Vec<OperationHooks>,
+    /// Directories beside the operations' own.
+    pub points: Vec<PointHooks>,
 }
 
 const fn words(
@@ -143,10 +149,10 @@ const COMMON: [(&str, Presence, &str); 17] = [
     ("JOB_REASON", Presence::Always, "why it was asked for (--reason), may be empty"),
     ("JOB_USER", Presence::Always, "who asked for it"),
     ("MASTER", Presence::Always, "the master node's name"),
-    ("OBJECT_TYPE", Presence::Always, "INSTANCE, NODE or CLUSTER"),
+    ("OBJECT_TYPE", Presence::Always, "INSTANCE, NODE, CLUSTER, GROUP or NETWORK"),
     ("OP_CODE", Presence::Always, "the operation, as Ganeti's own code named it"),
     ("OP_ID", Presence::Always, "the operation"),
-    ("OP_TARGET", Presence::Always, "the instance, node or cluster that it is about"),
+    ("OP_TARGET", Presence::Always, "the instance, node, cluster, group or network that it is about"),
 ];
 
 /// What the operations' own variables are.
@@ -317,7 +323,7 @@ impl Reference {
                 example: of_row.into_iter().next()?,
             })
         };
-        Reference { version, operations: ROWS.iter().filter_map(&mut operation).collect() }
+        Reference { version, operations: ROWS.iter().filter_map(&mut operation).collect(), points: points() }
     }
 
     /// The operation and the phase of a directory's name; `None` for one that no operation uses.
@@ -327,6 +333,18 @@ impl Reference {
             phases.map(move |phase| (operation, phase))
         });
         all.find(|(operation, phase)| phase.directory(operation.prefix) == name)
+    }
+
+    /// The point that a directory belongs to; `None` for those of operations.
+    pub fn point(&self, directory: &str) -> Option<&PointHooks> {
+        self.points.iter().find(|point| point.directory == directory)
+    }
+
+    /// Whether a variable (its name without prefix) is there in some directories only: a script that is run in several has
+    /// to look where it is.
+    pub fn is_set_somewhere(&self, name: &str) -> bool {
+        let of_point = |point: &PointHooks| point.variables.iter().any(|(own, ..)| *own == name);
+        !self.setters(name).is_empty() || self.points.iter().any(of_point)
     }
 
     /// Identifiers of the operations that set a variable (its name without prefix) of their own.

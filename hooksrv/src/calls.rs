@@ -279,26 +279,27 @@ where
     }
 
     /// How many runs of a job there are; those that tell of its end count where they are among `calls`.
-    pub fn runs_of(&self, job: u64, calls: &[CallId]) -> usize {
-        let is_meant = |id: &CallId| !id.tells_of_end() || calls.contains(id);
-        self.lock().running.iter().filter(|(id, running)| running.job == job && is_meant(id)).count()
+    pub async fn runs_of(&self, job: u64, calls: &[CallId]) -> usize {
+        let runs = self.meant(is_of_job_but_its_end(job, calls)).await;
+        // Where that can't be told, nobody may say that there are none.
+        runs.map_or(1, |runs| runs.len())
     }
 
     /// Ends all runs of a job and waits for it, 10 s at most; the number of runs.
     pub async fn end_job(&self, job: u64) -> usize {
-        self.end_where(|_, running| running.job == job).await
+        self.end_where(move |_, job_of_run| job_of_run == job).await
     }
 
     /// The same, but for runs that tell of the job's end and are not among `calls`: they begin when the others are told to
     /// end, and an order that comes late must not end them.
     pub async fn end_job_but_its_end(&self, job: u64, calls: &[CallId]) -> usize {
-        let is_meant = |id: &CallId| !id.tells_of_end() || calls.contains(id);
-        self.end_where(|id, running| running.job == job && is_meant(id)).await
+        self.end_where(is_of_job_but_its_end(job, calls)).await
     }
 
     /// Ends all runs of jobs that are not alive, or are over but for telling it, and waits for it, 10 s at most; the number of runs.
     pub async fn end_others(&self, alive: &AliveJobs) -> usize {
-        self.end_where(|id, run| run.job != NO_JOB && !alive.spares(run.job, id.tells_of_end())).await
+        let alive = alive.clone();
+        self.end_where(move |id, job| job != NO_JOB && !alive.spares(job, id.tells_of_end())).await
     }
 
     /// Forgets every call that does not run: the node left its cluster, and another counts its jobs anew.
@@ -309,12 +310,23 @@ where
         self.with_state(|state| Ok(state.journal.clear()?)).await
     }
 
-    async fn end_where(&self, is_meant: impl Fn(&CallId, &Running<E, A>) -> bool) -> usize {
-        let runs: Vec<_> = {
-            let state = self.lock();
-            let meant = state.running.iter().filter(|(id, run)| is_meant(id, run));
-            meant.map(|(_, run)| Arc::clone(run)).collect()
-        };
+    /// Runs by their id and job: after all that were being begun, since that is done under the same lock.
+    async fn meant(
+        &self,
+        is_meant: impl Fn(&CallId, u64) -> bool + Send + 'static,
+    ) -> Result<Vec<Arc<Running<E, A>>>, CallError> {
+        self.with_state(move |state| {
+            let meant = state.running.iter().filter(|(id, run)| is_meant(id, run.job));
+            Ok(meant.map(|(_, run)| Arc::clone(run)).collect())
+        })
+        .await
+    }
+
+    async fn end_where(&self, is_meant: impl Fn(&CallId, u64) -> bool + Send + 'static) -> usize {
+        let runs = self.meant(is_meant).await.unwrap_or_else(|error| {
+            tracing::error!(error = crate::chain(&error), "it can't be told which runs are to end");
+            Vec::new()
+        });
         for run in &runs {
             run.cancel.cancel();
         }
@@ -352,7 +364,7 @@ where
         running.finish(end);
     }
 
-    /// Runs journal work, which waits for the disk, on a thread for such.
+    /// Works on the state on a thread for such: whoever holds it may wait for the disk.
     async fn with_state<T: Send + 'static>(
         &self,
         work: impl FnOnce(&mut State<E, A>) -> Result<T, CallError> + Send + 'static,
@@ -361,9 +373,16 @@ where
         blocking(move || work(&mut state.lock().unwrap_or_else(PoisonError::into_inner))).await?
     }
 
+    /// While the registry is being opened, and nobody else has it.
     fn lock(&self) -> MutexGuard<'_, State<E, A>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Those of a job, but for what tells of its end and is not among `calls`.
+fn is_of_job_but_its_end(job: u64, calls: &[CallId]) -> impl Fn(&CallId, u64) -> bool + Send + 'static {
+    let calls = calls.to_vec();
+    move |id, job_of_run| job_of_run == job && (!id.tells_of_end() || calls.contains(id))
 }
 
 pub(crate) async fn blocking<T: Send + 'static>(
@@ -400,4 +419,38 @@ fn stream_of<E, A: DeserializeOwned>(
 fn now_ms() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use futures::FutureExt;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn who_ends_runs_holds_up_no_other_while_the_journal_waits_for_the_disk() {
+        let folder = tempfile::tempdir().unwrap();
+        let calls = CallRegistry::<String, String>::open(folder.path()).await.unwrap();
+        let (held, is_held) = mpsc::channel();
+        let (go_on, may_go_on) = mpsc::channel::<()>();
+        let state = Arc::clone(&calls.state);
+        let disk = std::thread::spawn(move || {
+            let _journal = state.lock().unwrap();
+            held.send(()).unwrap();
+            may_go_on.recv_timeout(Duration::from_secs(20)).is_ok()
+        });
+        is_held.recv().unwrap();
+        let ending = tokio::spawn({
+            let calls = calls.clone();
+            async move { (calls.end_others(&AliveJobs::default()).await, calls.runs_of(1, &[]).await) }
+        });
+        // On the one thread that all tasks have here: another comes to its turn.
+        tokio::task::yield_now().await;
+        assert!(!ending.is_finished() && calls.end_job(1).now_or_never().is_none());
+        go_on.send(()).unwrap();
+        assert_eq!(ending.await.unwrap(), (0, 0));
+        assert!(disk.join().unwrap(), "it was waited for the disk");
+    }
 }

@@ -7,10 +7,12 @@ use std::{
     io,
     os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
+    thread,
 };
 
 use crate::{
     processes::{self, StillThere},
+    script::{BUSY_RETRIES_MAX, BUSY_RETRY, is_busy},
     spawn::{self, Child, Exit, Program},
     unexecutable,
 };
@@ -78,7 +80,7 @@ pub fn spawn_detached(program: &str, arguments: &[String], log: &File) -> io::Re
 }
 
 impl Tool<'_> {
-    /// Starts it. Blocks until it is executed.
+    /// Starts it. Blocks until it is executed; a file that is being written is waited for, for a moment.
     ///
     /// # Errors
     /// When it is not found, or can't be executed: then why, in words.
@@ -91,14 +93,22 @@ impl Tool<'_> {
         let arguments = self.arguments.iter().map(|argument| c_string(OsStr::new(argument)));
         let arguments = arguments.collect::<io::Result<Vec<CString>>>()?;
         let (path, directory) = (c_string(file.as_os_str())?, c_string(self.directory.as_os_str())?);
-        let started = spawn::spawn(&Program {
+        let program = Program {
             path: &path,
             arguments: &arguments,
             env: &env,
             directory: &directory,
             stdout: self.log,
             stderr: self.log,
-        });
+        };
+        let mut started = spawn::spawn(&program);
+        for _ in 0..BUSY_RETRIES_MAX {
+            if !started.as_ref().is_err_and(is_busy) {
+                break;
+            }
+            thread::sleep(BUSY_RETRY);
+            started = spawn::spawn(&program);
+        }
         let why = |error: io::Error| io::Error::new(error.kind(), unexecutable::reason(&file, &error));
         started.map(Detached).map_err(why)
     }
@@ -176,6 +186,30 @@ mod tests {
         tool.end().unwrap();
         assert!(matches!(tool.exit().unwrap(), Exit::Signal(_)));
         assert!(processes::members(rustix::process::Pid::from_raw(tool.pid()).unwrap()).is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_program_that_is_being_written_is_waited_for() {
+        use std::{io::Read, process};
+
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("script");
+        fs::write(&path, "#!/bin/sh\nexit 7\n").unwrap();
+        fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        // Keeps it open for a while, and says when it has it.
+        let mut writer = process::Command::new("sh")
+            .args(["-c", "exec 3>>\"$0\"; echo open; exec sleep 0.3"])
+            .arg(&path)
+            .stdout(process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        writer.stdout.as_mut().unwrap().read_exact(&mut [0; 5]).unwrap();
+        let log = tempfile::tempfile().unwrap();
+        let tool = Tool { program: &path, arguments: &[], env: &[], directory: Path::new("/"), log: &log };
+        let mut tool = tool.spawn().unwrap();
+        tool.exited().await.unwrap();
+        assert_eq!(tool.exit().unwrap(), Exit::Code(7));
+        writer.wait().unwrap();
     }
 
     #[test]

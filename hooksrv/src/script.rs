@@ -20,8 +20,8 @@ use crate::unexecutable;
 /// How often the length of a script's output is looked at.
 const OUTPUT_POLL: Duration = Duration::from_millis(200);
 /// A script that is being written is waited for this often and long: one put there a moment ago counts (D6).
-const BUSY_RETRIES_MAX: u32 = 10;
-const BUSY_RETRY: Duration = Duration::from_millis(100);
+pub(crate) const BUSY_RETRIES_MAX: u32 = 10;
+pub(crate) const BUSY_RETRY: Duration = Duration::from_millis(100);
 /// Most names of left-over processes in a note.
 const LEFT_BEHIND_SHOWN_MAX: usize = 5;
 
@@ -155,7 +155,7 @@ async fn start<W: RunWatch>(
 }
 
 /// Somebody has the file open for writing.
-fn is_busy(error: &io::Error) -> bool {
+pub(crate) fn is_busy(error: &io::Error) -> bool {
     error.raw_os_error() == Some(libc::ETXTBSY)
 }
 

@@ -7,7 +7,7 @@ use std::{
 };
 
 use muster_core::{
-    calls::{Call, CallAnswer, MasterCall, MirrorCall, NodeCall},
+    calls::{Call, CallAnswer, MasterCall, MigrationCall, MirrorCall, NodeCall},
     engine::{CallId, END_STEP, ENDING_MAX, Effect, HooksCall, Input, Job},
     hooks::{NodeAnswer, NodeReport},
     names::NodeName,
@@ -216,15 +216,22 @@ fn changes_guests(call: &NodeCall) -> bool {
         | NodeCall::GuestResume { .. }
         | NodeCall::GuestStop { .. }
         | NodeCall::GuestReboot { .. }
-        | NodeCall::Migration(_)
+        | NodeCall::Migration(
+            MigrationCall::Receive { .. }
+            | MigrationCall::Send { .. }
+            | MigrationCall::Finish { .. }
+            | MigrationCall::Cancel { .. },
+        )
         | NodeCall::Mirror(MirrorCall::Start { .. } | MirrorCall::Stop { .. }) => true,
         NodeCall::Mirror(
             MirrorCall::Serve { .. }
             | MirrorCall::Release { .. }
             | MirrorCall::Clean { .. }
             | MirrorCall::Trust { .. }
-            | MirrorCall::Check { .. },
+            | MirrorCall::Check { .. }
+            | MirrorCall::Served { .. },
         )
+        | NodeCall::Migration(MigrationCall::Machine { .. })
         | NodeCall::DiskCreate { .. }
         | NodeCall::DiskRemove { .. }
         | NodeCall::DiskAbsent { .. }

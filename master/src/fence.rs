@@ -25,13 +25,16 @@ use tokio::{
     io::{AsyncReadExt, Interest, unix::AsyncFd},
     net::unix::pipe::Receiver,
     process::{Child, Command},
-    time::timeout,
+    time::{sleep, timeout},
 };
 
 /// How long a command may take: power switches and management controllers answer within seconds, or not at all.
 pub(crate) const FENCE_LIMIT: Duration = Duration::from_secs(60);
 /// How long a killed command may take to be gone, and its output to end. One that a driver holds up is left alone then.
 const END_LIMIT: Duration = Duration::from_secs(2);
+/// A command that is being written is waited for this often and long.
+const BUSY_RETRIES_MAX: u32 = 10;
+const BUSY_RETRY: Duration = Duration::from_millis(100);
 /// What is kept of the output's end.
 const OUTPUT_BYTES_MAX: usize = 2048;
 /// What is said of it.
@@ -87,7 +90,15 @@ pub(crate) async fn fence(what: Fencing<'_>, limit: Duration) -> Result<(), Fenc
         return Err(FenceError::NotAbsolute(what.command.to_owned()));
     }
     let not_run = |source| FenceError::NotRun { command: what.command.to_owned(), source };
-    let mut run = Run::start(what).map_err(not_run)?;
+    let mut started = Run::start(what);
+    for _ in 0..BUSY_RETRIES_MAX {
+        if !started.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::ExecutableFileBusy) {
+            break;
+        }
+        sleep(BUSY_RETRY).await;
+        started = Run::start(what);
+    }
+    let mut run = started.map_err(not_run)?;
     let in_time = run.until(limit).await;
     let (status, output) = run.end().await;
     let how = match (in_time, status) {
@@ -245,6 +256,21 @@ mod tests {
             let read = || fs::read_to_string(self.file("pid")).ok()?.strip_suffix('\n')?.parse().ok();
             Pid::from_raw(eventually(read).await).unwrap()
         }
+    }
+
+    #[tokio::test]
+    async fn a_command_that_is_being_written_is_waited_for() {
+        let site = Site::new("true");
+        // Keeps it open for a while, and says when it has it.
+        let mut writer = std::process::Command::new("sh")
+            .args(["-c", "exec 3>>\"$0\"; echo open; exec sleep 0.3"])
+            .arg(site.file("fence"))
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        std::io::Read::read_exact(writer.stdout.as_mut().unwrap(), &mut [0; 5]).unwrap();
+        site.fence(TEST_LIMIT).await.unwrap();
+        writer.wait().unwrap();
     }
 
     async fn eventually<T>(mut look: impl FnMut() -> Option<T>) -> T {

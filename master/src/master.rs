@@ -20,7 +20,10 @@ use muster_proto::{
     transport::{Connections, TlsState},
     v1,
 };
-use tokio::sync::{Semaphore, watch};
+use tokio::{
+    sync::{Semaphore, watch},
+    task::JoinHandle,
+};
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
 use uuid::Uuid;
@@ -37,7 +40,7 @@ use crate::{
     nodes::{NodeRegistry, Office},
     pins::Pins,
     shell::{CommandSlot, wall_ms},
-    takeover::LaidAside,
+    takeover::{Begun, LaidAside},
     view::View,
 };
 
@@ -83,6 +86,12 @@ pub struct Master {
     pub(crate) tcp: Mutex<Option<CancellationToken>>,
     /// The store, as long as this daemon executes no jobs.
     pub(crate) laid_aside: Mutex<Option<LaidAside>>,
+    /// The takeover that begins here, or the last that did.
+    pub(crate) begun: Mutex<Option<Begun>>,
+    /// Held while the office comes back here.
+    pub(crate) resuming: tokio::sync::Mutex<()>,
+    /// What shuts the doors of a cluster that was destroyed.
+    pub(crate) farewell: Mutex<Option<JoinHandle<()>>>,
     /// Held by the backup that is being sent; there is one at a time.
     pub(crate) backup: Arc<tokio::sync::Mutex<()>>,
     /// A permit for each console that may be open.

@@ -3,12 +3,13 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
+    time::Duration,
 };
 
-use muster_core::{edit::Touched, hooks::Env, model::Cluster, names::NodeName};
+use muster_core::{edit::Touched, engine::Job, hooks::Env, model::Cluster, names::NodeName, ops::Op};
 use muster_proto::transport::TlsState;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
-use tokio::sync::mpsc;
+use tokio::{sync::mpsc, task::block_in_place};
 
 use crate::{
     ca::CaError,
@@ -28,6 +29,15 @@ use crate::{
 /// How often a starting master that may pass the nodes' epochs tries: once it knows one, and once more for a node that is
 /// heard only then.
 const EPOCH_TRIES: u32 = 3;
+
+/// Clients elsewhere are told of the end of the job that destroyed the cluster; with scripts after it that never end they wait
+/// no longer than this.
+const FAREWELL_LIMIT: Duration = Duration::from_secs(600);
+/// Who lost the connection at that moment can ask once more.
+const FAREWELL_PAUSE: Duration = Duration::from_secs(5);
+
+/// A lock here is held for copies only.
+const A_LOCK: &str = "no holder of this lock panics";
 
 /// How the daemon was started.
 #[derive(Debug, Clone, Copy, Default)]
@@ -131,9 +141,11 @@ pub(crate) async fn activate(
     start: Start,
     failpoints: Failpoints,
 ) -> Result<(), StartError> {
-    let records = store.load()?;
-    let cluster = cluster_from(&records)?;
-    let jobs = shell::load_jobs(&records)?;
+    let (records, cluster, jobs) = block_in_place(|| {
+        let records = store.load()?;
+        let (cluster, jobs) = (cluster_from(&records)?, shell::load_jobs(&records)?);
+        Ok::<_, StartError>((records, cluster, jobs))
+    })?;
     master.hook_sets.load(&records)?;
     master.view.reset(cluster.clone(), jobs.clone());
     let mut epoch = None;
@@ -143,7 +155,7 @@ pub(crate) async fn activate(
         let mut stale = master.host_facts.load(cluster, &records)?;
         enter_epoch(master, &mut store, cluster, next)?;
         stale.extend(master.enrolment.load(cluster, &records)?);
-        store.commit(&Batch { deletes: stale, ..Batch::default() })?;
+        block_in_place(|| store.commit(&Batch { deletes: stale, ..Batch::default() }))?;
         accept_renewals(master, cluster.nodes.keys());
         epoch = Some(check_nodes(master, &mut store, cluster, next, start.accept_loss).await?);
         master.nodes.update(cluster);
@@ -225,7 +237,7 @@ fn enter_epoch(
 ) -> Result<(), StartError> {
     let active = encode(&OfficeRecord::Active);
     let puts = vec![(keys::EPOCH.to_owned(), encode(&epoch)), (keys::OFFICE.to_owned(), active)];
-    store.commit(&Batch { puts, ..Batch::default() })?;
+    block_in_place(|| store.commit(&Batch { puts, ..Batch::default() }))?;
     enter(master, cluster, epoch)
 }
 
@@ -315,6 +327,9 @@ fn accept_renewals<'a>(master: &Master, names: impl Iterator<Item = &'a NodeName
 /// Scripts hear of it where it `is_news`.
 pub(crate) async fn configuration_changed(master: &Arc<Master>, touched: &BTreeSet<Touched>, is_news: bool) {
     let cluster = master.view.cluster();
+    if touched.contains(&Touched::All) {
+        end_farewell(master).await;
+    }
     let mut settled = master.pins.settled(cluster.as_deref(), touched);
     let Some(cluster) = cluster else { return leave(master) };
     if touched.contains(&Touched::All) {
@@ -350,7 +365,7 @@ pub(crate) async fn configuration_changed(master: &Arc<Master>, touched: &BTreeS
     }
 }
 
-/// The cluster is gone: nobody is accepted, nothing is served but the local socket.
+/// The cluster is gone: there is nothing to be served but the end of its last job, and the local socket.
 fn leave(master: &Arc<Master>) {
     let gone = master.clone();
     tokio::runtime::Handle::current().spawn(async move {
@@ -359,11 +374,45 @@ fn leave(master: &Arc<Master>) {
             tracing::debug!("the driver ended before the record of the hook set was deleted");
         }
     });
-    master.pins.clear();
     master.enrolment.clear();
     master.hook_sets.clear();
     master.host_facts.clear();
     master.nodes.end_members();
-    master.close_tcp();
     master.set_standing(Standing::NoCluster);
+    let farewell = tokio::runtime::Handle::current().spawn(farewell(master.clone()));
+    *master.farewell.lock().expect(A_LOCK) = Some(farewell);
+}
+
+/// Nobody is accepted from outside once those who follow the job that destroyed the cluster can know how it ended: it goes on
+/// behind its commit, and where they come back to there is nobody.
+async fn farewell(master: Arc<Master>) {
+    let destroys = |job: &Job| matches!(job.submission.op, Op::ClusterDestroy(_)) && job.started_ms.is_some();
+    let going = master.view.jobs().into_iter().filter(|view| destroys(&view.job) && !view.job.over());
+    let ends = going.filter_map(|view| master.view.follow(view.job.id()));
+    let told = async {
+        for mut views in ends {
+            if views.wait_for(|view| view.job.over()).await.is_err() {
+                tracing::debug!("the job that destroyed the cluster is in the archive");
+            }
+        }
+        tokio::time::sleep(FAREWELL_PAUSE).await;
+    };
+    if tokio::time::timeout(FAREWELL_LIMIT, told).await.is_err() {
+        tracing::warn!(
+            "the job that destroyed the cluster takes long; clients elsewhere can't follow it any more"
+        );
+    }
+    master.close_tcp();
+    master.pins.clear();
+}
+
+/// A new cluster accepts nobody of the one before.
+async fn end_farewell(master: &Master) {
+    let farewell = master.farewell.lock().expect(A_LOCK).take();
+    if let Some(farewell) = farewell {
+        farewell.abort();
+        // Its end is an error where it was still waiting.
+        farewell.await.unwrap_or_default();
+        master.pins.clear();
+    }
 }

@@ -183,6 +183,9 @@ fn make_master(
         stop,
         fatal: lost,
         laid_aside: Mutex::default(),
+        begun: Mutex::default(),
+        resuming: tokio::sync::Mutex::default(),
+        farewell: Mutex::default(),
         backup: Arc::default(),
         consoles: Arc::new(Semaphore::new(CONSOLES_MAX)),
         events: Arc::default(),
@@ -211,7 +214,7 @@ fn node_settings(
         },
         guests: {
             let view = view.clone();
-            Arc::new(move |node| view.generations_on(node))
+            Arc::new(move || view.generations())
         },
         host_told: {
             let (view, facts) = (view.clone(), host_facts.clone());

@@ -7,16 +7,21 @@ use std::{
     time::Instant,
 };
 
-use muster_core::{edit::Edit, engine::Now};
+use muster_core::{
+    edit::Edit,
+    engine::{Job, Now},
+};
 use tokio::{runtime::Handle, sync::mpsc};
 use uuid::Uuid;
 
 use crate::{
     driver::{Clock, Command, Driver, Ids, Released, Retired},
     effects::Effects,
+    job_log::JobLog,
     master::Master,
     office,
     store::{Batch, MasterStore, RecordWriter, Store, StoreError, WriteError},
+    view::View,
 };
 
 /// Commands that may wait for the driver; senders wait beyond.
@@ -157,14 +162,7 @@ fn release(mut released: Released, master: &Arc<Master>, runtime: &Handle, effec
         master.view().publish_edits(edits, released.serial);
         runtime.block_on(office::configuration_changed(master, &released.touched, is_news));
     }
-    for job in std::mem::take(&mut released.jobs) {
-        let id = job.id();
-        let before = master.view().job(id);
-        master.view().publish_jobs([job]);
-        if let Some(now) = master.view().job(id) {
-            master.job_log.changed(before.as_ref().map(|view| &*view.job), &now.job);
-        }
-    }
+    publish(master.view(), &master.job_log, std::mem::take(&mut released.jobs));
     master.view().forget_jobs(&released.archived);
     released.reply();
     for effect in std::mem::take(&mut released.effects) {
@@ -172,11 +170,26 @@ fn release(mut released: Released, master: &Arc<Master>, runtime: &Handle, effec
     }
 }
 
+/// Shows jobs in the order in which clients are to hear of them: the last first. The log has them the other way round, as
+/// they were asked for.
+fn publish(view: &View, job_log: &JobLog, jobs: Vec<Job>) {
+    let mut told = Vec::with_capacity(jobs.len());
+    for job in jobs {
+        let id = job.id();
+        let before = view.job(id);
+        view.publish_jobs([job]);
+        told.extend(view.job(id).map(|now| (before, now)));
+    }
+    for (before, now) in told.into_iter().rev() {
+        job_log.changed(before.as_ref().map(|view| &*view.job), &now.job);
+    }
+}
+
 /// The records of a store, for a driver that is to start.
 ///
 /// # Errors
 /// When the store can't be read or a record is damaged.
-pub fn load_jobs(records: &crate::store::Records) -> Result<Vec<muster_core::engine::Job>, StoreError> {
+pub fn load_jobs(records: &crate::store::Records) -> Result<Vec<Job>, StoreError> {
     let jobs = records.range(crate::store::keys::JOB.to_owned()..);
     let jobs = jobs.take_while(|(key, _)| key.starts_with(crate::store::keys::JOB));
     jobs.map(|(key, value)| crate::store::decode(key, value).map_err(StoreError::from)).collect()
@@ -188,4 +201,40 @@ pub fn load_jobs(records: &crate::store::Records) -> Result<Vec<muster_core::eng
 /// When the store can't be read.
 pub fn load(store: &MasterStore) -> Result<crate::store::Records, StoreError> {
     store.load()
+}
+
+#[cfg(test)]
+mod tests {
+    use muster_core::{
+        engine::{ErrorKind, JobError, Outcome, Phase},
+        names::{InstanceName, NodeName},
+        ops::{InstanceStart, Op, examples},
+    };
+
+    use super::*;
+
+    fn failed(id: u64) -> Job {
+        let instance = InstanceName::parse("db1").unwrap();
+        let mut job =
+            Job::new(examples::submission(id, Op::InstanceStart(InstanceStart { instance, force: false })));
+        let message = format!("message of {id}");
+        let error = JobError { kind: ErrorKind::Refused, message, objections: Vec::new() };
+        job.phase = Phase::Done { outcome: Outcome::Error(error), prepared: None };
+        job
+    }
+
+    #[test]
+    fn of_jobs_that_end_in_one_flush_the_last_has_the_files() {
+        let folder = tempfile::tempdir().unwrap();
+        let (store, last) = (folder.path().join("cluster.db"), folder.path().join("last"));
+        std::fs::write(&store, "").unwrap();
+        let log = JobLog::start(store, last.clone(), NodeName::parse("node1").unwrap()).unwrap();
+        let view = View::default();
+        // As a flush releases them: the last first.
+        publish(&view, &log, [3, 2, 1].map(failed).to_vec());
+        log.close();
+        assert_eq!(view.jobs().len(), 3);
+        let text = std::fs::read_to_string(last.join("last-failure-message")).unwrap();
+        assert!(text.contains("message of 3"), "{text}");
+    }
 }

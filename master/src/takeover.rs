@@ -11,8 +11,11 @@
 //! ```
 //!
 //! A standby that dies half-way leaves the old master retired: `muster-masterd --resume` there takes back.
+//!
+//! Whoever asks for a takeover, or says that the office comes back, may be gone a moment later: from the first word to the
+//! last all of it is the work of a task of its own, for whose answer the call waits.
 
-use std::{net::SocketAddr, pin::Pin, sync::Arc};
+use std::{future::Future, net::SocketAddr, pin::Pin, sync::Arc};
 
 use futures::{Stream, StreamExt};
 use muster_core::{engine::Job, names::NodeName, ops::Op};
@@ -25,7 +28,10 @@ use muster_proto::{
         master_service_server::MasterService,
     },
 };
-use tokio::sync::oneshot;
+use tokio::{
+    sync::{oneshot, watch},
+    task::block_in_place,
+};
 use tonic::{Request, Response, Status};
 
 use crate::{
@@ -48,6 +54,22 @@ const A_LOCK: &str = "no holder of this lock panics";
 pub(crate) struct LaidAside {
     store: MasterStore,
     failpoints: Failpoints,
+}
+
+/// The number of a takeover's job, once there is one, or why there will be none.
+type BegunJob = watch::Receiver<Option<Result<u64, Status>>>;
+
+/// A takeover that begins, until its job is submitted.
+pub(crate) struct Begun {
+    request_id: String,
+    /// Its sender is the task that takes over, as long as that is so far.
+    job: BegunJob,
+}
+
+impl Begun {
+    fn is_going(&self) -> bool {
+        self.job.has_changed().is_ok()
+    }
 }
 
 impl Master {
@@ -136,7 +158,8 @@ impl MasterService for Masters {
         check_cluster(&cluster, &request.cluster_uuid)?;
         let job = request.job.map(|record| check_job(&record)).transpose()?;
         tracing::warn!(successor, reason = request.reason, "the office comes back");
-        resume(master, job).await.map_err(|error| Status::internal(describe(&error)))?;
+        let resumed = tokio::spawn(resume(master.clone(), job)).await;
+        resumed.map_err(|error| Status::internal(error.to_string()))??;
         Ok(Response::new(v1::TakeBackResponse {}))
     }
 }
@@ -216,16 +239,36 @@ fn caller_node(
     }
 }
 
-/// Drives again what was given away; the epoch passes the one that the successor may have used.
-async fn resume(master: &Arc<Master>, job: Option<Job>) -> Result<(), StartError> {
-    let Some(mut aside) = master.take_store() else { return Ok(()) };
-    raise_epoch(&mut aside.store)?;
-    // The successor's job is part of this cluster's history, and its number is used.
-    let known = aside.store.load()?;
-    let new = job.filter(|job| !known.contains_key(&keys::job(job.id())));
-    let puts = new.map(|job| (keys::job(job.id()), encode(&job))).into_iter().collect();
-    aside.store.commit(&Batch { puts, ..Batch::default() })?;
+/// Drives again what was given away. Who says so while it comes back waits until it is back.
+async fn resume(master: Arc<Master>, job: Option<Job>) -> Result<(), Status> {
+    let _turn = master.resuming.lock().await;
+    if !matches!(master.standing(), Standing::Retired { .. }) {
+        return Ok(());
+    }
+    let aside = master.take_store().ok_or_else(|| Status::unavailable("this daemon is stopping"))?;
+    let driven = drive_again(&master, aside, job).await;
+    driven.map_err(|error| failed(&master, &error))
+}
+
+/// The epoch passes the one that the successor may have used.
+async fn drive_again(master: &Arc<Master>, mut aside: LaidAside, job: Option<Job>) -> Result<(), StartError> {
+    block_in_place(|| {
+        raise_epoch(&mut aside.store)?;
+        // The successor's job is part of this cluster's history, and its number is used.
+        let known = aside.store.load()?;
+        let new = job.filter(|job| !known.contains_key(&keys::job(job.id())));
+        let puts = new.map(|job| (keys::job(job.id()), encode(&job))).into_iter().collect();
+        aside.store.commit(&Batch { puts, ..Batch::default() })?;
+        Ok::<_, StartError>(())
+    })?;
     office::activate(master, aside.store, Start::default(), aside.failpoints).await
+}
+
+/// A store that was taken up and can't be served from: only a start from the disk leads on.
+fn failed(master: &Master, error: &StartError) -> Status {
+    let text = crate::chain(error);
+    master.fatal(&text);
+    Status::internal(text)
 }
 
 /// Leaves out an epoch that a successor may have used.
@@ -248,34 +291,104 @@ pub(crate) fn forget(store: &mut MasterStore) -> Result<(), StartError> {
     Ok(())
 }
 
+/// A standby becomes the driver and has `submit` submit the job; the number of that job. It goes on to its end also when
+/// nobody waits for the answer any more. A repeat of the request meanwhile gets the same answer.
+pub(crate) async fn take_over(
+    master: &Arc<Master>,
+    request_id: &str,
+    submit: impl Future<Output = Result<u64, Status>> + Send + 'static,
+) -> Result<u64, Status> {
+    let mut job = begun(master, request_id, submit)?;
+    let answer = job.wait_for(Option::is_some).await;
+    answer
+        .ok()
+        .and_then(|job| job.clone())
+        .unwrap_or_else(|| Err(Status::unavailable("the master is stopping")))
+}
+
+fn begun(
+    master: &Arc<Master>,
+    request_id: &str,
+    submit: impl Future<Output = Result<u64, Status>> + Send + 'static,
+) -> Result<BegunJob, Status> {
+    let mut begun = master.begun.lock().expect(A_LOCK);
+    match begun.as_ref().filter(|begun| begun.is_going()) {
+        Some(begun) if !request_id.is_empty() && begun.request_id == request_id => Ok(begun.job.clone()),
+        Some(_) => Err(Status::failed_precondition("a takeover is going on already")),
+        None => {
+            let (told, job) = watch::channel(None);
+            *begun = Some(Begun { request_id: request_id.to_owned(), job: job.clone() });
+            tokio::spawn(carry_out(master.clone(), submit, told));
+            Ok(job)
+        }
+    }
+}
+
+/// Refuses a submission while a takeover begins here: the first job is the takeover's own.
+pub(crate) fn check_not_beginning(master: &Master) -> Result<(), Status> {
+    match &*master.begun.lock().expect(A_LOCK) {
+        Some(begun) if begun.is_going() && master.standing() == Standing::Active => {
+            Err(Status::unavailable("this daemon is becoming the master: try again in a moment"))
+        }
+        Some(_) | None => Ok(()),
+    }
+}
+
+async fn carry_out(
+    master: Arc<Master>,
+    submit: impl Future<Output = Result<u64, Status>>,
+    told: watch::Sender<Option<Result<u64, Status>>>,
+) {
+    let answer = match begin(&master).await {
+        Ok(()) => submit.await,
+        Err(why) => return drop(told.send_replace(Some(Err(why)))),
+    };
+    if answer.is_err() {
+        // What the driver does not take (its queue is drained, say) has no end that could give the office back.
+        stand_down(&master, None).await;
+    }
+    let number = answer.as_ref().ok().copied();
+    told.send_replace(Some(answer));
+    drop(told);
+    if let Some(number) = number {
+        see_to_the_end(&master, number).await;
+    }
+}
+
 /// A standby takes the old master's state and becomes the driver; the job is submitted next.
-pub(crate) async fn begin(master: &Arc<Master>) -> Result<(), Status> {
-    let mut aside =
-        master.take_store().ok_or_else(|| Status::failed_precondition("a takeover is going on already"))?;
-    let taken = tokio::time::timeout(HAND_OVER_LIMIT, fetch(master)).await;
+async fn begin(master: &Arc<Master>) -> Result<(), Status> {
+    let (old, identity) = client(master).await.map_err(Status::failed_precondition)?;
+    let mut aside = master.take_store().ok_or_else(|| Status::unavailable("this daemon is stopping"))?;
+    let taken = tokio::time::timeout(HAND_OVER_LIMIT, fetch(master, old, &identity)).await;
     let taken = taken.unwrap_or_else(|_| Err("the old master did not send its state in time".to_owned()));
-    let Taken { records, archived, ca } = match taken {
+    let taken = match taken {
         Ok(taken) => taken,
         Err(why) => {
+            // It may have given what did not come, and waits to be told; one that gave nothing has nothing to do.
+            if let Err(error) = give_back(master, None).await {
+                tracing::warn!(error, "the old master was not told that it keeps its office");
+            }
             master.keep_store(aside.store, aside.failpoints);
             return Err(Status::failed_precondition(why));
         }
     };
-    let begun = async {
-        let cluster = crate::store::cluster_from(&records)?;
-        let uuid = cluster.map(|cluster| cluster.uuid).unwrap_or_default();
-        master.authority.install(uuid, &ca.certificate_pem, &PrivateKeyPem::new(ca.key_pem))?;
-        aside.store.commit(&Batch { puts: records.into_iter().collect(), ..Batch::default() })?;
-        for page in archived.chunks(ARCHIVE_PAGE) {
-            aside.store.commit(&Batch::archiving(page.to_vec()))?;
-        }
-        office::activate(master, aside.store, Start::default(), aside.failpoints).await
-    };
-    begun.await.map_err(|error: StartError| {
-        let text = crate::chain(&error);
-        master.fatal(&text);
-        Status::internal(text)
-    })
+    if let Err(error) = block_in_place(|| put_in(master, &mut aside.store, taken)) {
+        return Err(failed(master, &error));
+    }
+    let active = office::activate(master, aside.store, Start::default(), aside.failpoints).await;
+    active.map_err(|error| failed(master, &error))
+}
+
+fn put_in(master: &Master, store: &mut MasterStore, taken: Taken) -> Result<(), StartError> {
+    let Taken { records, archived, ca } = taken;
+    let cluster = crate::store::cluster_from(&records)?;
+    let uuid = cluster.map(|cluster| cluster.uuid).unwrap_or_default();
+    master.authority.install(uuid, &ca.certificate_pem, &PrivateKeyPem::new(ca.key_pem))?;
+    store.commit(&Batch { puts: records.into_iter().collect(), ..Batch::default() })?;
+    for page in archived.chunks(ARCHIVE_PAGE) {
+        store.commit(&Batch::archiving(page.to_vec()))?;
+    }
+    Ok(())
 }
 
 /// This host's node identity, and where the old master is.
@@ -296,9 +409,9 @@ fn own_identity(master: &Master) -> Result<(TlsState, SocketAddr), String> {
     Ok((tls, SocketAddr::new(address, master.config.listen.port())))
 }
 
-async fn client(
-    master: &Master,
-) -> Result<(MasterServiceClient<tonic::transport::Channel>, Identity), String> {
+type OldMaster = MasterServiceClient<tonic::transport::Channel>;
+
+async fn client(master: &Master) -> Result<(OldMaster, Identity), String> {
     let (tls, address) = own_identity(master)?;
     let identity = tls.identity();
     let expect = Expect::Master { cluster: identity.cluster };
@@ -315,8 +428,7 @@ struct Taken {
     ca: v1::CaMaterial,
 }
 
-async fn fetch(master: &Master) -> Result<Taken, String> {
-    let (mut client, identity) = client(master).await?;
+async fn fetch(master: &Master, mut client: OldMaster, identity: &Identity) -> Result<Taken, String> {
     let request = v1::HandOverRequest {
         cluster_uuid: identity.cluster.to_string(),
         successor: master.config.name.to_string(),
@@ -362,17 +474,17 @@ pub(crate) async fn settled(master: &Master, job: &Job) {
 
 /// Waits for the job's end; the office goes back unless the commit gave it to this node, whatever came after that. No
 /// other job begins here meanwhile.
-pub(crate) async fn see_to_the_end(master: Arc<Master>, job: u64) {
+async fn see_to_the_end(master: &Arc<Master>, job: u64) {
     let Some(mut views) = master.view.follow(job) else { return };
     let done = views.wait_for(|view| view.job.done()).await.map(|view| view.job.clone());
     let Ok(job) = done else { return };
     if !job.committed {
-        stand_down(&master, &job).await;
+        stand_down(master, Some(&job)).await;
     }
 }
 
 /// Gives up what was begun: this daemon is a standby again, the old master drives again.
-async fn stand_down(master: &Arc<Master>, job: &Job) {
+async fn stand_down(master: &Arc<Master>, job: Option<&Job>) {
     let (reply, answer) = oneshot::channel();
     let reply = Box::new(move |result: Result<Records, String>| drop(reply.send(result)));
     let old = master.view.cluster().map(|cluster| cluster.master.to_string()).unwrap_or_default();
@@ -387,17 +499,7 @@ async fn stand_down(master: &Arc<Master>, job: &Job) {
         return master.fatal(&text);
     }
     master.close_tcp();
-    let client = client(master).await;
-    let told = match client {
-        Ok((mut client, identity)) => {
-            let reason = "the master failover did not succeed".to_owned();
-            let job = Some(v1::StoreRecord { key: keys::job(job.id()), value: encode(job) });
-            let request = v1::TakeBackRequest { cluster_uuid: identity.cluster.to_string(), reason, job };
-            client.take_back(request).await.map(drop).map_err(|status| status.message().to_owned())
-        }
-        Err(error) => Err(error),
-    };
-    if let Err(error) = told {
+    if let Err(error) = give_back(master, job).await {
         tracing::error!(error, "the old master was not told: start it with --resume");
     }
     if let Some(mut aside) = master.take_store() {
@@ -409,4 +511,13 @@ async fn stand_down(master: &Arc<Master>, job: &Job) {
     }
     master.pins.clear();
     master.set_standing(Standing::Standby);
+}
+
+/// Tells the old master that the office is its own again, and has it record the job that did not take it.
+async fn give_back(master: &Master, job: Option<&Job>) -> Result<(), String> {
+    let (mut client, identity) = client(master).await?;
+    let reason = "the master failover did not succeed".to_owned();
+    let job = job.map(|job| v1::StoreRecord { key: keys::job(job.id()), value: encode(job) });
+    let request = v1::TakeBackRequest { cluster_uuid: identity.cluster.to_string(), reason, job };
+    client.take_back(request).await.map(drop).map_err(|status| status.message().to_owned())
 }

@@ -6,7 +6,7 @@
 use std::{error::Error, time::Duration};
 
 use muster_core::{
-    calls::{Guest, MigrationCall, MirrorCall, NodeCall, Output},
+    calls::{Guest, Machine, MigrationCall, MirrorCall, NodeCall, Output},
     hypervisor,
 };
 use muster_hooksrv::agent::words;
@@ -17,7 +17,9 @@ use uuid::Uuid;
 use crate::{
     cancel::Cancel,
     faults::FaultPoint,
-    hypervisor::{Accel, Boot, Destination, GuestSpec, Hypervisors, MirrorTarget},
+    hypervisor::{
+        Accel, Boot, Destination, GuestReport, GuestSpec, HypervisorError, Hypervisors, MirrorTarget,
+    },
     os::{OsError, Oses},
     progress::Tell,
     serving::Serving,
@@ -90,7 +92,9 @@ pub(crate) fn fault_point(call: &NodeCall) -> FaultPoint {
         NodeCall::ExportCheck { .. } => FaultPoint::ExportCheck,
         NodeCall::DisksSnapshot { .. } => FaultPoint::DisksSnapshot,
         NodeCall::Mirror(call) => match call {
-            MirrorCall::Serve { .. } | MirrorCall::Release { .. } => FaultPoint::Serving,
+            MirrorCall::Serve { .. } | MirrorCall::Release { .. } | MirrorCall::Served { .. } => {
+                FaultPoint::Serving
+            }
             MirrorCall::Clean { .. }
             | MirrorCall::Trust { .. }
             | MirrorCall::Start { .. }
@@ -164,8 +168,8 @@ fn mirror(on: &Backends<'_>, call: &MirrorCall, tell: Tell<'_>, cancel: &Cancel)
         }
         MirrorCall::Release { copies } => done(on.serving.release(copies)),
         MirrorCall::Clean { instance, copies } => {
-            let mirrors = on.hypervisors.clean(*instance, copies).map_err(|error| words(&error))?;
-            Ok(Output { mirrors, ..Output::default() })
+            let same = on.hypervisors.clean(*instance, copies).map_err(|error| words(&error))?;
+            Ok(Output { same: same.into_keys().collect(), ..Output::default() })
         }
         MirrorCall::Trust { instance, copies, disks } => done(on.hypervisors.trust(*instance, copies, disks)),
         MirrorCall::Start { instance, peer, address, mirrors, sync, wait, .. } => {
@@ -183,6 +187,10 @@ fn mirror(on: &Backends<'_>, call: &MirrorCall, tell: Tell<'_>, cancel: &Cancel)
             let mirrors = on.hypervisors.mirrors_of(*instance, copies).map_err(|error| words(&error))?;
             Ok(Output { mirrors, ..Output::default() })
         }
+        MirrorCall::Served { copies, peer } => {
+            let mirrors = on.serving.serves(copies, peer.as_str());
+            Ok(Output { mirrors, ..Output::default() })
+        }
     }
 }
 
@@ -193,6 +201,14 @@ fn migrate(
     cancel: &Cancel,
 ) -> Result<Output, String> {
     match call {
+        MigrationCall::Machine { instance, .. } => {
+            let (guests, _) = on.hypervisors.states();
+            let found = guests.into_iter().find(|guest| guest.instance == *instance && guest.is_up());
+            let GuestReport { memory_mib, vcpus, accel, nic, .. } =
+                found.ok_or_else(|| words(&HypervisorError::NotRunning(*instance)))?;
+            let machine = Machine { memory_mib, vcpus, accel, nic };
+            Ok(Output { machines: [(*instance, machine)].into(), ..Output::default() })
+        }
         MigrationCall::Receive { guest, peer, listen } => {
             let kind = guest.hypervisor.kind;
             // What it boots has run already: it comes with the guest's state.

@@ -71,6 +71,11 @@ pub(crate) struct Running {
 }
 
 impl Running {
+    /// Whether the command has ended.
+    pub(crate) fn is_over(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_some()
+    }
+
     /// Waits for the command's end; one that passes the limit is killed and fails the test.
     #[track_caller]
     pub(crate) fn finish(mut self) -> Output {
@@ -325,6 +330,13 @@ impl Cluster {
     /// Takes a script away.
     pub(crate) fn unscript(&self, node: u32, directory: &str, name: &str) {
         fs::remove_file(self.node_dir(node).join("hooks").join(directory).join(name)).unwrap();
+    }
+
+    /// Whether the first master's process runs, going by what the kernel says: who does not reap it does not matter.
+    pub(crate) fn master_lives(&self) -> bool {
+        let pid = fs::read_to_string(self.dir().join("master/masterd.pid")).unwrap();
+        let stat = fs::read_to_string(format!("/proc/{}/stat", pid.trim())).unwrap_or_default();
+        stat.rsplit_once(')').is_some_and(|(_, rest)| !rest.trim_start().starts_with(['Z', 'X']))
     }
 
     /// A node daemon's whole log.

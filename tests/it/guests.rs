@@ -14,6 +14,8 @@ use crate::cluster::{Cluster, Output, run, start, wait_until};
 
 /// A boot under the translator takes seconds, and much longer on a busy machine.
 pub(crate) const BOOT_LIMIT: Duration = Duration::from_secs(120);
+/// A copy is in sync again within this: a keeper pauses for 10, 20, 40 and 80 s after attempts that did not help.
+const SYNC_LIMIT: Duration = Duration::from_secs(300);
 /// What the guest says when it is up.
 const READY: &str = "GUEST READY name=";
 
@@ -209,7 +211,7 @@ pub(crate) fn writes_past(cluster: &Cluster, node: u32, instance: &str, past: u6
 #[track_caller]
 pub(crate) fn in_sync(cluster: &Cluster, instance: &str) {
     let mut last = String::new();
-    let so = wait_until(BOOT_LIMIT, || {
+    let so = wait_until(SYNC_LIMIT, || {
         last = cluster.ok(&format!("instance info {instance}")).stdout;
         let copies: Vec<&str> = last.lines().filter(|line| line.contains("mirror component")).collect();
         !copies.is_empty() && copies.iter().all(|line| line.contains(" consistent (in sync)"))

@@ -12,7 +12,7 @@ use muster_core::{
 };
 use serde_json::{Value, json};
 
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, wait_for};
 use crate::dumps::{DUMP, Dump};
 
 /// Stands for the job's number.
@@ -340,6 +340,33 @@ fn a_reader_may_ask() {
     assert_eq!(explained["phases"][0]["nodes"][0]["env"]["GANETI_JOB_USER"], "eye");
 }
 
+#[test]
+fn a_node_without_a_master_lints_as_the_cluster_has_it() {
+    let cluster = Cluster::up(2);
+    let config = cluster.node_dir(2).join("noded.toml").display().to_string();
+    let file = cluster.node_dir(2).join("state/data/ssconf_hooks_version");
+    let says = |version: &str| fs::read_to_string(&file).is_ok_and(|text| text == format!("{version}\n"));
+    cluster.script(2, "instance-stop-pre.d", "10-x", "exit 0");
+    wait_for("the node was told of version 1", || says("1"));
+    hooks(&["lint", "--config", &config]).exits(1).says(&[
+        "version 1 of the hook interface",
+        "ssconf_hooks_version",
+        "probably instance-shutdown-pre.d",
+    ]);
+    cluster.ok("cluster modify --hooks-version 2");
+    wait_for("the node was told of version 2", || says("2"));
+    let linted = hooks(&["lint", "--config", &config]);
+    assert!(linted.stderr.contains("version 2 of the hook interface"), "{linted}");
+    assert!(!linted.stdout.contains("unused-directory"), "{linted}");
+    let dir = cluster.dir().join("made").display().to_string();
+    hooks(&["init", "--config", &config, "--dir", &dir]).exits(0).says(&["version 2 of the hook interface"]);
+    assert!(Path::new(&dir).join("instance-stop-pre.d/README.md").exists());
+    // The master says it itself; a host that knows nothing says so.
+    let asked = cluster.gnt(&format!("hooks lint --config {config}"));
+    assert!(asked.stderr.contains("version 2 of the hook interface: the cluster's\n"), "{asked}");
+    lint(Path::new(&dir)).says(&["version 1 of the hook interface: no master could be asked"]);
+}
+
 /// `gnt-hooks` without a master.
 fn hooks(args: &[&str]) -> crate::cluster::Output {
     let program = crate::cluster::devcluster_program().with_file_name("gnt");
@@ -419,6 +446,12 @@ fn the_example_hooks_of_this_repository_are_clean() {
     }
 }
 
+fn scripts_of_a_point(dir: &Path) {
+    script(&dir.join("30-dos"), "#!/bin/sh\r\n");
+    script(&dir.join("31-other"), "#!/bin/sh\nset -u\necho \"$GANETI_NODE_NAMES\"\n");
+    fs::set_permissions(dir, fs::Permissions::from_mode(0o755)).unwrap();
+}
+
 #[test]
 fn lint_finds_what_surprises() {
     let temp = tempfile::tempdir().unwrap();
@@ -444,6 +477,9 @@ fn lint_finds_what_surprises() {
     );
     script(&at("23-limit"), "#!/bin/sh\n# HOOK_KILL_TIMEOUT = soon\n");
     script(&dir.join("instance-stop-pre.d/10-x"), "#!/bin/sh\n");
+    for point in ["config-update-post.d", "global-pre.d", "hooks-sync-pre.d"] {
+        scripts_of_a_point(&dir.join(point));
+    }
     for path in [dir.clone(), dir.join("instance-start-pre.d"), dir.join("instance-stop-pre.d")] {
         fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
     }
@@ -460,6 +496,7 @@ fn lint_finds_what_surprises() {
         found.push((name, text(&finding["rule"]), finding["line"].as_u64()));
         assert!(!text(&finding["surprise"]).is_empty() && !text(&finding["right"]).is_empty(), "{finding}");
     }
+    let of_point = [("30-dos", "carriage-return", Some(1)), ("31-other", "unknown-variable", Some(3))];
     let right = [
         ("10-check.sh", "bad-name", None),
         ("11-mode", "not-executable", None),
@@ -476,7 +513,9 @@ fn lint_finds_what_surprises() {
         ("23-limit", "time-limit", None),
         ("instance-stop-pre.d", "unused-directory", None),
     ];
-    assert_eq!(found, right.map(|(name, rule, line)| (name.to_owned(), rule.to_owned(), line)));
+    let right = [&of_point[..], &of_point, &of_point, &right].concat();
+    let right = right.iter().map(|(name, rule, line)| ((*name).to_owned(), (*rule).to_owned(), *line));
+    assert_eq!(found, right.collect::<Vec<_>>());
     lint(&dir).exits(1).says(&["15-other:3: [unknown-variable]", "right: probably instance-shutdown-pre.d"]);
     let owner = ["lint", dir.to_str().unwrap(), "--daemon-user", "4000000000"];
     let is_root = fs::metadata(&dir).map(|own| std::os::unix::fs::MetadataExt::uid(&own)).unwrap() == 0;

@@ -237,6 +237,15 @@ fn what_can_not_be_distributed_is_named_and_scripts_may_refuse() {
     sets.put("node-add-pre.d/50-interpreter", "#!/nonexistent/perl\n");
     sets.refused(&["node-add-pre.d/50-interpreter", "no-interpreter", "no node gets it"]);
     sets.take("node-add-pre.d/50-interpreter");
+    for directory in ["global-pre.d", "config-update-post.d", "hooks-sync-pre.d", "node-add-failed.d"] {
+        let (crlf, no_execute) = (format!("{directory}/40-crlf"), format!("{directory}/50-no-execute"));
+        sets.put(&crlf, "#!/bin/sh\r\nexit 0\r\n");
+        sets.script(&no_execute, "exit 1");
+        fs::set_permissions(sets.source().join(&no_execute), fs::Permissions::from_mode(0o644)).unwrap();
+        sets.refused(&[&format!("{crlf}:1: [carriage-return]"), &format!("{no_execute}: [not-executable]")]);
+        sets.take(&crlf);
+        sets.take(&no_execute);
+    }
     for store in ["node/hooks/sets", "node/hooks/lists", "master/hooks/lists"] {
         // The set in use, and of what was refused here at most the list of the last one.
         let left = fs::read_dir(cluster.node_dir(1).join("state").join(store)).unwrap().count();
@@ -274,6 +283,59 @@ fn what_can_not_be_distributed_is_named_and_scripts_may_refuse() {
     cluster.ok("hooks diff").says(&["named in a sync"]);
     sets.sync("");
     assert_eq!(sets.used(), vec![used[1].clone(); 3]);
+}
+
+#[test]
+fn a_set_is_checked_as_the_clusters_version_of_the_interface_has_it() {
+    let sets = Sets::up(&["--nodes", "2"]);
+    sets.script("instance-shutdown-pre.d/10-guard", "exit 0");
+    let warnings =
+        |report: &Value| report["warnings"].as_array().unwrap().iter().map(text).collect::<Vec<_>>();
+    let first = sets.cluster.ok("hooks sync --json");
+    assert_eq!(warnings(&report(&first)), Vec::<String>::new());
+    assert!(!first.stderr.contains("warning"), "{first}");
+    sets.cluster.ok("cluster modify --hooks-version 2");
+    // What was right before is dead now, and that is said by the master and by each node.
+    sets.script("instance-shutdown-pre.d/20-guard", "exit 0");
+    let dead = sets.cluster.ok("hooks sync");
+    let dead_on = |whose: &str| format!("warning: {whose}instance-shutdown-pre.d: [unused-directory]");
+    dead.says(&[&dead_on(""), &dead_on("node1: "), &dead_on("node2: "), "probably instance-stop-pre.d"]);
+    sets.take("instance-shutdown-pre.d/10-guard");
+    sets.take("instance-shutdown-pre.d/20-guard");
+    sets.script("instance-stop-pre.d/10-guard", "set -u\necho \"$GANETI_INSTANCE_MEMORY\"");
+    let right = sets.cluster.ok("hooks sync");
+    assert!(!right.stderr.contains("warning"), "{right}");
+    sets.put("instance-stop-pre.d/40-crlf", "#!/bin/sh\r\nexit 0\r\n");
+    sets.refused(&["instance-stop-pre.d/40-crlf:1: [carriage-return]"]);
+    sets.take("instance-stop-pre.d/40-crlf");
+    sets.put("instance-migrate-pre.d/50-interpreter", "#!/nonexistent/perl\n");
+    sets.refused(&["instance-migrate-pre.d/50-interpreter", "no-interpreter", "no node gets it"]);
+}
+
+#[test]
+fn a_guard_of_the_set_that_can_not_be_executed_any_more_has_a_way_out() {
+    let sets = Sets::up(&["--nodes", "2"]);
+    let cluster = &sets.cluster;
+    let interpreter = cluster.dir().join("interpreter");
+    fs::copy("/bin/sh", &interpreter).unwrap();
+    sets.put("hooks-sync-pre.d/10-check", &format!("#!{}\nexit 0\n", interpreter.display()));
+    sets.put("lib/x", "x");
+    sets.sync("");
+    fs::remove_file(&interpreter).unwrap();
+    sets.take("hooks-sync-pre.d/10-check");
+    let way_out =
+        "a script of the same name in the hooks-sync-pre.d of this node's own hooks is run in its place";
+    sets.refused(&["10-check", way_out]);
+    for node in [1, 2] {
+        cluster.script(node, "hooks-sync-pre.d", "10-check", "exit 0");
+    }
+    let out = sets.sync("");
+    assert_eq!(travelled(&out).iter().map(|node| node.2).collect::<Vec<_>>(), [true, true], "{out}");
+    for node in [1, 2] {
+        cluster.unscript(node, "hooks-sync-pre.d", "10-check");
+    }
+    sets.put("lib/later", "x");
+    sets.sync("");
 }
 
 #[test]

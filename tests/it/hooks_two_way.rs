@@ -1,24 +1,26 @@
 //! What real scripts see against `docs/hooks.md`, both ways and in both versions of the interface: nothing is exported
 //! that is not documented, and what is documented as always set is.
 
-use std::{collections::BTreeSet, fs};
+use std::{collections::BTreeSet, fs, process::Command};
 
 use muster_core::{
     hooks::{HooksVersion, Phase, VARIABLE_PREFIX},
-    ops::{ROWS, Row},
+    ops::{ROWS, Row, point_directories},
 };
-use muster_tests::hook_reference::{Document, Table, differences};
+use muster_tests::hook_reference::{Document, Said, Table, differences};
 
 use crate::{
-    cluster::Cluster,
+    cluster::{Cluster, devcluster_program, start, wait_for},
     dumps::{DUMP, Dump, dump_body},
     tidy::hook_reference::documented,
 };
 
 /// Operations of both versions, each on what the ones before have left.
-const BOTH: [&str; 15] = [
+const BOTH: [&str; 17] = [
     "instance add -t mirror -n node1:node2 -s 2M --swap-size 1M -m 64M -i 10.1.2.3 -o none web1",
     "instance add -t diskless -n node2 -m 64M -o none --no-start null1",
+    "refused: instance start web9",
+    "canceled: instance start null1",
     "instance shutdown web1",
     "instance start --force web1",
     "instance modify -m 96M web1",
@@ -75,6 +77,10 @@ const END: [&str; 6] = [
 
 /// Before a line that is to be denied by a script of `instance-modify-pre.d`, and fails.
 const DENIED: &str = "denied: ";
+/// Before a line that is refused: its job has nothing of the operation's own.
+const REFUSED: &str = "refused: ";
+/// Before a line whose job is canceled before it begins.
+const CANCELED: &str = "canceled: ";
 /// Before the name of an instance whose disk files are taken away.
 const LOST: &str = "lost: ";
 
@@ -88,8 +94,17 @@ fn elsewhere(version: HooksVersion) -> &'static [&'static str] {
     }
 }
 
-/// Runs the lines in a cluster with a version; what all scripts saw.
-fn dumps(version: HooksVersion, lines: &[&str]) -> Vec<Dump> {
+/// What all scripts saw, and the jobs of which scripts at their end know nothing of the operation.
+#[derive(Default)]
+struct Dumps {
+    dumps: Vec<Dump>,
+    /// Refused, or over before they began.
+    bare: BTreeSet<String>,
+    not_begun: BTreeSet<String>,
+}
+
+/// Runs the lines in a cluster with a version.
+fn dumps(version: HooksVersion, lines: &[&str]) -> Dumps {
     let cluster = Cluster::bare(3);
     let prefixes: Vec<&str> = ROWS.iter().filter_map(|row| row.prefix_in(version)).collect();
     cluster.install_dumps(3, &prefixes);
@@ -106,35 +121,66 @@ fn dumps(version: HooksVersion, lines: &[&str]) -> Vec<Dump> {
         cluster.join(node);
         cluster.ok(&format!("node add node{node}"));
     }
+    let mut all = Dumps::default();
     for line in lines {
-        if let Some(line) = line.strip_prefix(DENIED) {
-            cluster.script(1, "instance-modify-pre.d", "99-no", "exit 1");
-            cluster.gnt(line).exits(1);
-            cluster.unscript(1, "instance-modify-pre.d", "99-no");
-        } else if let Some(name) = line.strip_prefix(LOST) {
-            let uuid = cluster.instance(name).disks.remove(0).uuid;
-            let files: Vec<String> =
-                cluster.files().into_keys().filter(|path| path.contains(&uuid)).collect();
-            assert_eq!(files.len(), 1, "{files:?}");
-            fs::remove_file(cluster.dir().join(&files[0])).unwrap();
-        } else {
-            cluster.ok(line);
-        }
+        run(&cluster, line, &mut all);
     }
-    cluster.take_dumps()
+    all.dumps.extend(cluster.take_dumps());
+    all
+}
+
+fn run(cluster: &Cluster, line: &str, all: &mut Dumps) {
+    if let Some(line) = line.strip_prefix(DENIED) {
+        cluster.script(1, "instance-modify-pre.d", "99-no", "exit 1");
+        cluster.gnt(line).exits(1);
+        cluster.unscript(1, "instance-modify-pre.d", "99-no");
+    } else if let Some(line) = line.strip_prefix(REFUSED) {
+        cluster.gnt(line).exits(1).says(&["refused"]);
+        all.bare.insert(cluster.last_job().id.to_string());
+    } else if let Some(line) = line.strip_prefix(CANCELED) {
+        cluster.ok("cluster queue pause");
+        let waiting = cluster.submit(line);
+        cluster.ok(&format!("job cancel {waiting}"));
+        wait_for("the end of the canceled job to be told", || {
+            all.dumps.extend(cluster.take_dumps());
+            all.dumps.iter().any(|dump| dump.env["GANETI_JOB_ID"] == waiting.to_string())
+        });
+        cluster.ok("cluster queue resume");
+        all.bare.insert(waiting.to_string());
+        all.not_begun.insert(waiting.to_string());
+    } else if let Some(name) = line.strip_prefix(LOST) {
+        let uuid = cluster.instance(name).disks.remove(0).uuid;
+        let files: Vec<String> = cluster.files().into_keys().filter(|path| path.contains(&uuid)).collect();
+        assert_eq!(files.len(), 1, "{files:?}");
+        fs::remove_file(cluster.dir().join(&files[0])).unwrap();
+    } else {
+        cluster.ok(line);
+    }
 }
 
 /// What a script of a directory must see: the variables of its operation's phase, and those of the job's end in global ones.
-fn table_of(document: &Document, version: HooksVersion, dump: &Dump) -> Table {
+fn table_of(document: &Document, version: HooksVersion, dump: &Dump, all: &Dumps) -> Table {
     let op_id = &dump.env["GANETI_OP_ID"];
+    let job = &dump.env["GANETI_JOB_ID"];
+    let is_global_post = dump.directory == "global-post.d";
     let has_failed = dump.env.get("GANETI_POST_STATUS").is_some_and(|status| status != "success");
-    let tells_of_failure = dump.directory == "global-post.d" && has_failed;
-    let phase = if tells_of_failure { Phase::Failed } else { phase_of(&dump.directory) };
-    let mut table = document.variables(version, op_id, phase).unwrap_or_else(|| document.common.clone());
-    if dump.directory == "global-post.d" {
-        for name in document.after.keys() {
-            table.insert(name.clone(), has_failed || name != "ERROR_MESSAGE_PATH");
+    let phase = if is_global_post && has_failed { Phase::Failed } else { phase_of(&dump.directory) };
+    let operation = document.variables(version, op_id, phase).filter(|_| !all.bare.contains(job));
+    let mut table = operation.unwrap_or_else(|| document.common.clone());
+    if is_global_post {
+        table.extend(document.points["global-post.d"].clone());
+        if has_failed && dump.env["GANETI_POST_STATUS"] != "canceled" {
+            table.insert("ERROR_MESSAGE_PATH".to_owned(), Said::Always);
+        } else {
+            table.remove("ERROR_MESSAGE_PATH");
         }
+        if all.not_begun.contains(job) {
+            table.remove("JOB_STARTED");
+        } else {
+            table.insert("JOB_STARTED".to_owned(), Said::Always);
+        }
+    } else if dump.directory == "global-pre.d" {
+        table.extend(document.points["global-pre.d"].clone());
     }
     table
 }
@@ -151,14 +197,16 @@ fn check(version: HooksVersion, lines: &[&str]) {
     let mut found = BTreeSet::new();
     let mut seen: BTreeSet<(String, &str)> = BTreeSet::new();
     let mut global: BTreeSet<(String, String)> = BTreeSet::new();
-    for dump in dumps(version, lines) {
+    let all = dumps(version, lines);
+    assert_eq!((all.bare.len(), all.not_begun.len()), (2, 1));
+    for dump in &all.dumps {
         let op_id = dump.env["GANETI_OP_ID"].clone();
         let (directory, phase) = (&dump.directory, phase_of(&dump.directory));
         assert_eq!(dump.env["GANETI_HOOKS_VERSION"], version.value(), "{op_id}");
         assert_eq!(dump.env["GANETI_HOOKS_PHASE"], version.phase(phase), "{op_id}");
         assert!(dump.env.values().all(|value| !value.contains("None")), "{:?}", dump.env);
         let names = dump.env.keys().filter_map(|name| name.strip_prefix(VARIABLE_PREFIX)).map(str::to_owned);
-        let differ = differences(&table_of(&document, version, &dump), &[names.collect()], true);
+        let differ = differences(&table_of(&document, version, dump, &all), &[names.collect()], true);
         found.extend(differ.iter().map(|text| format!("{directory} of {op_id}: {text}")));
         if directory.starts_with("global-") {
             global.insert((op_id, directory.clone()));
@@ -192,4 +240,63 @@ fn e1_scripts_of_version_1_see_what_is_documented() {
 #[test]
 fn e1_scripts_of_version_2_see_what_is_documented() {
     check(HooksVersion::V2, &[&NEWER[..], &BOTH, &END].concat());
+}
+
+/// Asks to join with a token for another host; the master refuses it.
+fn join_with_a_wrong_token(cluster: &Cluster, node: u32) {
+    let token = cluster.ok("node token create --node node9").stdout;
+    let mut join = Command::new(devcluster_program().with_file_name("muster-noded"));
+    join.arg("join")
+        .arg("--config")
+        .arg(cluster.node_dir(node).join("noded.toml"))
+        .args(["--token-file", "-"]);
+    start(join, &token).finish().exits(1).says(&["the master refused"]);
+}
+
+/// A node's daemon finds another operating system on its host.
+fn change_facts(cluster: &Cluster, node: u32) {
+    let (config, root) = (cluster.node_dir(node).join("noded.toml"), cluster.node_dir(node).join("host"));
+    fs::create_dir_all(root.join("etc")).unwrap();
+    fs::write(root.join("etc/os-release"), "ID=testos\nVERSION_ID=2\n").unwrap();
+    let text = fs::read_to_string(&config).unwrap() + &format!("host_root = \"{}\"\n", root.display());
+    fs::write(config, text).unwrap();
+    let name = format!("node{node}");
+    cluster.devcluster(&["kill", &name]).exits(0);
+    cluster.devcluster(&["start", &name]).exits(0);
+    cluster.ok(&format!("node info --live {name}"));
+}
+
+#[test]
+fn scripts_of_events_and_of_syncs_see_what_is_documented() {
+    let cluster = Cluster::bare(2);
+    let document = documented();
+    let directories: BTreeSet<String> =
+        point_directories().filter(|directory| !directory.starts_with("global-")).collect();
+    for directory in &directories {
+        cluster.script(1, directory, DUMP, &dump_body(&cluster.dumps()));
+    }
+    cluster.ok("cluster init --hypervisor fake dev");
+    cluster.ok("cluster modify --hooks-version 2");
+    join_with_a_wrong_token(&cluster, 2);
+    cluster.join(2);
+    cluster.ok("node add node2");
+    change_facts(&cluster, 2);
+    let source = cluster.dir().join("hooks-source/lib");
+    fs::create_dir_all(&source).unwrap();
+    fs::write(source.join("x"), "x").unwrap();
+    cluster.ok("hooks sync");
+    let (mut dumps, mut seen) = (Vec::new(), BTreeSet::new());
+    wait_for("all points to have run their scripts", || {
+        let more = cluster.take_dumps();
+        seen.extend(more.iter().map(|dump| dump.directory.clone()));
+        dumps.extend(more);
+        seen == directories
+    });
+    let mut found = BTreeSet::new();
+    for Dump { directory, env, .. } in dumps {
+        let names = env.keys().filter_map(|name| name.strip_prefix(VARIABLE_PREFIX)).map(str::to_owned);
+        let differ = differences(&document.points[&directory], &[names.collect()], false);
+        found.extend(differ.iter().map(|text| format!("{directory}: {text}")));
+    }
+    assert!(found.is_empty(), "{}", Vec::from_iter(found).join("\n"));
 }

@@ -43,7 +43,7 @@ fn a_reboot_that_fails_is_told_and_changes_nothing() {
     cluster.gnt("instance reboot -t full web1").exits(1).says(&["it does not stop"]);
     cluster.faults(2, "");
     assert_eq!(cluster.snapshot(), before);
-    cluster.ok("instance list").says(&["running"]);
+    cluster.ok("instance list --live").says(&["running"]);
 }
 
 #[test]

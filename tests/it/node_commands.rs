@@ -6,7 +6,7 @@ use std::{
     path::Path,
 };
 
-use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use crate::cluster::{Cluster, Output, run, wait_for};
@@ -69,7 +69,7 @@ fn commands_run_on_nodes_that_the_parameters_list() {
     kill_process(pid, Signal::TERM).unwrap();
     asking.finish().exits(1).says(&["node: node2", "node: node3", "no answer: the master stops"]);
     wait_for("the command is ended", || !runs("/bin/sleep 98643"));
-    wait_for("the master has ended", || test_kill_process(pid).is_err());
+    wait_for("the master has ended", || !cluster.master_lives());
     cluster.devcluster(&["start", "master"]).exits(0);
 
     cluster.devcluster(&["kill", "node3"]).exits(0);

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
+use std::time::Duration;
 
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, wait_until};
 
 /// The configuration and the files of nodes, in a form that prints well.
 #[derive(Debug, PartialEq, Eq)]
@@ -18,12 +19,15 @@ pub(crate) struct Snapshot {
     files: BTreeMap<String, (u64, u64)>,
 }
 
+/// Facts travel in the background to nodes that an operation did not ask; a node that is down keeps old ones.
+const FACTS_LIMIT: Duration = Duration::from_secs(5);
 /// Parts of a node's directory that belong to instances and to the cluster's configuration.
 const NODE_PARTS: [&str; 5] = ["storage", "export", "os", "state/data", "state/node/guests"];
 
 impl Cluster {
-    /// The cluster now.
+    /// The cluster now, with all facts where they are to be.
     pub(crate) fn snapshot(&self) -> Snapshot {
+        wait_until(FACTS_LIMIT, || self.facts_have_arrived());
         let info = self.info();
         let mut nodes = self.nodes();
         for node in &mut nodes {
@@ -45,6 +49,14 @@ impl Cluster {
         }
     }
 
+    fn facts_have_arrived(&self) -> bool {
+        let instances: String = self.instances().into_iter().map(|instance| instance.name + "\n").collect();
+        self.nodes().iter().filter(|node| !node.offline).all(|node| {
+            let list = self.dir().join(&node.name).join("state/data/ssconf_instance_list");
+            fs::read_to_string(list).unwrap_or_default() == instances
+        })
+    }
+
     /// The files that belong to instances and configuration, on all nodes.
     pub(crate) fn files(&self) -> BTreeMap<String, (u64, u64)> {
         let mut files = BTreeMap::new();
@@ -64,23 +76,30 @@ fn collect(path: &Path, base: &Path, files: &mut BTreeMap<String, (u64, u64)>) {
         for entry in fs::read_dir(path).unwrap() {
             collect(&entry.unwrap().path(), base, files);
         }
-    } else if kind.is_file() {
+    // What ends so is about to be renamed.
+    } else if kind.is_file() && path.extension().is_none_or(|extension| extension != "new") {
         let name = path.strip_prefix(base).unwrap().display().to_string();
-        files.insert(name, (kind.len(), content_hash(path)));
+        files.extend(content_hash(path).map(|hash| (name, (kind.len(), hash))));
     }
 }
 
-fn content_hash(path: &Path) -> u64 {
+/// `None` where the file has gone meanwhile.
+fn content_hash(path: &Path) -> Option<u64> {
     use std::hash::{DefaultHasher, Hasher};
     use std::io::Read;
     let mut hasher = DefaultHasher::new();
-    let mut file = fs::File::open(path).unwrap();
-    let mut buffer = vec![0; 1 << 16];
+    let mut file = fs::File::open(path).ok()?;
+    let (mut buffer, zeros) = (vec![0; 1 << 16], vec![0; 1 << 16]);
     loop {
         let read = file.read(&mut buffer).unwrap();
         if read == 0 {
-            return hasher.finish();
+            return Some(hasher.finish());
         }
-        hasher.write(&buffer[..read]);
+        // Most of a disk is empty, and comparing is quicker than hashing.
+        if buffer[..read] == zeros[..read] {
+            hasher.write_usize(read);
+        } else {
+            hasher.write(&buffer[..read]);
+        }
     }
 }

@@ -123,7 +123,7 @@ pub(crate) struct ExplainFlags {
 /// An interface version.
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct VersionFlag {
-    /// Version of the hook interface; default: the cluster's where it can be asked, else 1
+    /// Version of the hook interface; default: the cluster's, as its master or this host's node daemon has it, else 1
     #[arg(long, value_name = "1|2", value_parser = values::hooks_version)]
     pub(crate) hooks_version: Option<HooksVersion>,
 }

@@ -19,7 +19,8 @@ pub(crate) fn policy_setting(text: &str) -> Result<PolicySetting, String> {
         u64::try_from(ms).map(Some).map_err(|_| format!("{key} is longer than anybody can wait"))
     };
     let nothing = DirectoryPolicy::default();
-    let set = match (key, value) {
+    // The cluster's parameters of the same meaning have longer names.
+    let set = match (key.strip_prefix("hook_").unwrap_or(key), value) {
         ("exit_codes", "strict") => DirectoryPolicy { exit_codes: Some(ExitCodes::Strict), ..nothing },
         ("exit_codes", "graded") => DirectoryPolicy { exit_codes: Some(ExitCodes::Graded), ..nothing },
         ("exit_codes", _) => return Err(wrong("strict or graded")),
@@ -54,8 +55,14 @@ mod tests {
         assert_eq!(set("kill_limit=5s").kill_ms, Some(5_000));
         assert_eq!(set("phase_budget=1m").budget_ms, Some(60_000));
         assert_eq!(set("phase_budget=none").budget_ms, Some(0));
+        for line in
+            ["exit_codes=graded", "on_error=stop", "unreachable=deny", "timeout=allow", "kill_limit=5s"]
+        {
+            assert_eq!(set(&format!("hook_{line}")), set(line), "the cluster's parameter has that name");
+        }
         for (text, why) in [
             ("exit_codes", "KEY=VALUE"),
+            ("hook_hook_timeout=allow", "there is no key"),
             ("exit_code=strict", "there is no key"),
             ("timeout=stop", "timeout is allow or deny"),
             ("warn_limit=0s", "of no use"),

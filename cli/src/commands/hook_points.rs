@@ -2,8 +2,8 @@
 
 use muster_core::{
     hooks::Phase,
-    ops::{AFTER_VARIABLES, EVENT_POINTS, GLOBAL_PREFIX, SYNC_PREFIX, SYNC_VARIABLES},
-    reference::Reference,
+    ops::AFTER_VARIABLES,
+    reference::{OperationHooks, PointKind, PointVariable, Presence, Reference, common_variables},
 };
 
 /// A disabled example: it does nothing.
@@ -12,6 +12,12 @@ pub(super) const EXAMPLE_TEXT: &str = "\
 # An example; rename it to 10-example to have it run. What it prints is kept with its result.
 env | grep '^GANETI_' | sort
 exit 0
+";
+
+/// What a README says below the table of a global directory.
+const OF_THE_OPERATION: &str = "
+Beside these there are the operation's own variables, where it has hooks of its own. They are absent after a job that was
+refused, or was over before it began.
 ";
 
 /// Each directory with its README.
@@ -23,39 +29,32 @@ pub(super) fn directories(reference: &Reference) -> Vec<(String, String)> {
             "Executables here are run after {} ({}) was denied or failed, on {}. They change nothing of it.",
             operation.op_id, operation.commands, operation.pre_on
         );
-        all.push((name.clone(), readme(&name, &when, &after())));
+        all.push((name.clone(), readme(&name, &when, &after(operation))));
     }
-    let pre = Phase::Pre.directory(GLOBAL_PREFIX);
-    let when = "Executables here are run before every operation, on the master, before the operation's own. An error \
-                denies the operation.";
-    all.push((pre.clone(), readme(&pre, when, &[])));
-    let post = Phase::Post.directory(GLOBAL_PREFIX);
-    let when = "Executables here are run once at the end of every job, however it ended, on the master. Nobody's locks \
-                are held meanwhile.";
-    all.push((post.clone(), readme(&post, when, &after())));
-    for point in EVENT_POINTS {
-        let name = Phase::Post.directory(point.prefix);
-        let when = format!("Executables here are run on the master {}. They change nothing.", point.when);
-        all.push((name.clone(), readme(&name, &when, point.own)));
+    for point in &reference.points {
+        let when = format!("Executables here are run {}.", point.when);
+        let mut text = readme(&point.directory, &when, &point.variables);
+        if point.kind == PointKind::Global {
+            text += OF_THE_OPERATION;
+        }
+        all.push((point.directory.clone(), text));
     }
-    let sync = Phase::Pre.directory(SYNC_PREFIX);
-    let when = "Executables here are run on each node before it uses another set of the cluster's own hooks (gnt-hooks \
-                sync). An error keeps the set that the node has; on the master's node it keeps the set of all nodes.";
-    all.push((sync.clone(), readme(&sync, when, &SYNC_VARIABLES)));
     all
 }
 
-fn after() -> Vec<(&'static str, &'static str)> {
-    AFTER_VARIABLES.iter().map(|(name, meaning, _)| (*name, *meaning)).collect()
+/// Those of every operation, and those of its end.
+fn after(operation: &OperationHooks) -> Vec<PointVariable> {
+    let own = operation.own.iter().map(|variable| (variable.name, variable.presence, variable.meaning));
+    let after = AFTER_VARIABLES.iter().map(|(name, meaning, _)| (*name, Presence::Always, *meaning));
+    own.chain(after).chain(common_variables()).collect()
 }
 
-fn readme(name: &str, when: &str, variables: &[(&str, &str)]) -> String {
+fn readme(name: &str, when: &str, variables: &[PointVariable]) -> String {
     let mut text = format!("# {name}\n\n{when}\n");
-    if !variables.is_empty() {
-        text += "\nVariables, each with GANETI_ before its name:\n\n| variable | meaning |\n|---|---|\n";
-        for (variable, meaning) in variables {
-            text += &format!("| {variable} | {meaning} |\n");
-        }
+    text +=
+        "\nVariables, each with GANETI_ before its name:\n\n| variable | set | meaning |\n|---|---|---|\n";
+    for (variable, presence, meaning) in variables {
+        text += &format!("| {variable} | {} | {meaning} |\n", presence.words(variable));
     }
     text
 }

@@ -9,17 +9,19 @@ use muster_proto::{
 };
 
 use super::{
-    backup, cluster, group, hook_policy, hook_runs, hooks_init, hooks_lint, hooks_sync, instance, network,
-    node, operation::Asked, tag_files,
+    backup, cluster, group, hook_policy, hook_runs, hooks_host::Host, hooks_init, hooks_lint, hooks_sync,
+    instance, network, node, operation::Asked, tag_files,
 };
 use crate::{
-    args::{CommandLine, ConnectionFlags, ExplainFlags, Group, HooksVerb, VersionFlag, parse_explained},
+    args::{
+        CommandLine, ConnectionFlags, ExplainFlags, Group, HooksVerb, HostFlags, VersionFlag, parse_explained,
+    },
     client::{Master, answer},
     exit::Failure,
     output::{
         explain::{explain_json, explain_text},
         fields::select,
-        hooks as render, one_or_array, print, print_json,
+        hooks as render, note, one_or_array, print, print_json,
     },
 };
 
@@ -39,11 +41,11 @@ pub(super) async fn run(connection: &ConnectionFlags, verb: HooksVerb) -> Result
         HooksVerb::Run(flags) => hook_runs::run(connection, flags).await,
         HooksVerb::History(flags) => hook_runs::history(connection, flags).await,
         HooksVerb::Init { dir, version, host, json } => {
-            let version = version_of(connection, version).await;
+            let version = version_of(connection, version, &host).await;
             hooks_init::run(dir, version, &host, json.json)
         }
         HooksVerb::Lint { dir, daemon_user, version, host, json } => {
-            let version = version_of(connection, version).await;
+            let version = version_of(connection, version, &host).await;
             hooks_lint::run(dir, daemon_user, version, &host, json.json)
         }
     }
@@ -52,8 +54,9 @@ pub(super) async fn run(connection: &ConnectionFlags, verb: HooksVerb) -> Result
 /// How long a master is asked for its cluster's version before it counts as not there: the verbs need none.
 const VERSION_WAIT: Duration = Duration::from_secs(3);
 
-/// The version that was named, else the cluster's, else the default one.
-async fn version_of(connection: &ConnectionFlags, flag: VersionFlag) -> HooksVersion {
+/// The version that was named, else the cluster's: as its master says, else as this host's node was told last; else the
+/// default one. Which it is and why is told, unless it was named.
+async fn version_of(connection: &ConnectionFlags, flag: VersionFlag, host: &HostFlags) -> HooksVersion {
     if let Some(version) = flag.hooks_version {
         return version;
     }
@@ -62,7 +65,25 @@ async fn version_of(connection: &ConnectionFlags, flag: VersionFlag) -> HooksVer
         let cluster = answer(master.queries().get_cluster(GetClusterRequest {})).await.ok()?;
         version_from_wire(cluster.hooks?.version?)
     };
-    tokio::time::timeout(VERSION_WAIT, asked).await.ok().flatten().unwrap_or_default()
+    let asked = tokio::time::timeout(VERSION_WAIT, asked).await.ok().flatten();
+    let told = || Host::load(host).ok()?.hooks_version();
+    let (version, why) = match (asked, asked.is_none().then(told).flatten()) {
+        (Some(version), _) => (version, "the cluster's".to_owned()),
+        (None, Some((version, file))) => {
+            let file = file.display();
+            (
+                version,
+                format!("the cluster's when this node heard of it last ({file}): no master could be asked"),
+            )
+        }
+        (None, None) => (
+            HooksVersion::default(),
+            "no master could be asked and this node was told nothing; --hooks-version names another"
+                .to_owned(),
+        ),
+    };
+    note(&format!("version {version} of the hook interface: {why}"));
+    version
 }
 
 /// What the words ask for, parsed by the very definitions of the verb that they name.

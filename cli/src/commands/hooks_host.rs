@@ -6,6 +6,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use muster_core::hooks::{HOOKS_VERSION_FILE, HooksVersion};
+
 use crate::{args::HostFlags, exit::Failure};
 
 /// Read where no file is named.
@@ -54,6 +56,13 @@ impl Host {
         current.is_dir().then_some(current)
     }
 
+    /// The cluster's version of the hook interface as this node was told last, and the file that says it.
+    pub(super) fn hooks_version(&self) -> Option<(HooksVersion, PathBuf)> {
+        let file = self.state_dir.join("data").join(HOOKS_VERSION_FILE);
+        let text = fs::read_to_string(&file).ok()?;
+        Some((HooksVersion::parse(text.trim())?, file))
+    }
+
     /// The users that scripts may belong to: root, and the daemon's, which owns its state. Before there is one it is
     /// whoever asks.
     pub(super) fn owners(&self, daemon_user: Option<u32>) -> [u32; 2] {
@@ -76,6 +85,19 @@ mod tests {
         assert!(Host::parse("hooks_dir").is_err());
         let flags = HostFlags { config: Some("/nonexistent/noded.toml".into()) };
         assert_eq!(Host::load(&flags).unwrap_err().code(), 2);
+    }
+
+    #[test]
+    fn the_version_is_what_the_node_was_told() {
+        let folder = tempfile::tempdir().unwrap();
+        let host = Host { hooks_dir: "/h".into(), state_dir: folder.path().to_owned() };
+        assert_eq!(host.hooks_version(), None);
+        fs::create_dir(folder.path().join("data")).unwrap();
+        let file = folder.path().join("data/ssconf_hooks_version");
+        for (text, right) in [("2\n", Some(HooksVersion::V2)), ("1\n", Some(HooksVersion::V1)), ("", None)] {
+            fs::write(&file, text).unwrap();
+            assert_eq!(host.hooks_version(), right.map(|version| (version, file.clone())));
+        }
     }
 
     #[test]

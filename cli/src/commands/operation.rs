@@ -133,11 +133,20 @@ pub(super) async fn submit(
             Err(status) if !connection_lost(&status) => return Err(status.into()),
             Err(status) => {
                 if away.pause().await == Patience::Ended {
-                    return Err(status.into());
+                    return Err(perhaps_submitted(status.into()));
+                }
+                if let Some(notice) = away.notice() {
+                    note(&notice);
                 }
             }
         }
     }
+}
+
+/// The master may have died between taking a job and saying so.
+fn perhaps_submitted(failure: Failure) -> Failure {
+    let Failure::Unreachable(why) = failure else { return failure };
+    Failure::Unreachable(format!("{why}; it may have the job all the same: see gnt-job list when it is back"))
 }
 
 /// Follows a job, its progress on stderr; at Ctrl-C the command ends and the job goes on.

@@ -139,7 +139,8 @@ fn a_lost_answer_is_asked_for_again_with_the_same_request_id() {
     let folder = tempfile::tempdir().unwrap();
     let master = Master::start(folder.path(), Script { answers_to_lose: 2, ..Script::default() });
     let (code, out, err) = run(master.socket(), "instance start web1 --submit");
-    assert_eq!((code, out.as_str(), err.as_str()), (0, "JobID: 1\n", ""));
+    let told = "warning: the connection to the master is lost, trying again for 60 s\n";
+    assert_eq!((code, out.as_str(), err.as_str()), (0, "JobID: 1\n", told));
     let script = master.script();
     assert_eq!(script.submissions.len(), 3);
     assert!(script.submissions.iter().all(|one| one.request_id == script.submissions[0].request_id));

@@ -6,7 +6,10 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::Guest;
-use crate::names::{InstanceName, NodeName};
+use crate::{
+    hypervisor::{Accel, NicMode},
+    names::{InstanceName, NodeName},
+};
 
 /// What a mirror does at a moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -62,7 +65,7 @@ pub enum MirrorCall {
         copies: Vec<Uuid>,
     },
     /// Asks whether the copies are the same as their disks: the guest ended in good order with its mirrors ready on this
-    /// node, or runs here and they are. The output has those as ready; the call fails unless all are.
+    /// node, or runs here and they are. The output has those as the same; the call fails unless all are.
     Clean {
         /// The instance.
         instance: Uuid,
@@ -112,6 +115,14 @@ pub enum MirrorCall {
         /// Names the files on the peer.
         copies: Vec<Uuid>,
     },
+    /// Asks the node that serves copies whether it has served them to their peer until now: what has not been served, the
+    /// guest went on without. The output has those as ready, and all others as broken.
+    Served {
+        /// Names the files.
+        copies: Vec<Uuid>,
+        /// The only node that may write them.
+        peer: NodeName,
+    },
 }
 
 impl MirrorCall {
@@ -129,13 +140,14 @@ impl MirrorCall {
             }
             MirrorCall::Stop { .. } => "end mirrors".to_owned(),
             MirrorCall::Check { .. } => "ask what the mirrors do".to_owned(),
+            MirrorCall::Served { peer, .. } => format!("ask whether copies are still served to {peer}"),
         }
     }
 
     pub(super) fn object(&self) -> Option<Uuid> {
         match self {
             MirrorCall::Serve { copies, .. } => copies.first().map(|(copy, _)| *copy),
-            MirrorCall::Release { copies } => copies.first().copied(),
+            MirrorCall::Release { copies } | MirrorCall::Served { copies, .. } => copies.first().copied(),
             MirrorCall::Clean { instance, .. }
             | MirrorCall::Trust { instance, .. }
             | MirrorCall::Start { instance, .. }
@@ -145,13 +157,34 @@ impl MirrorCall {
     }
 }
 
+/// What a guest's process was started with. The configuration may have changed since, for its next start.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Machine {
+    /// Memory in MiB.
+    pub memory_mib: u64,
+    /// Virtual processors.
+    pub vcpus: u32,
+    /// Who computes; unset where the node does not know.
+    pub accel: Option<Accel>,
+    /// How its network card is connected; unset where the node does not know.
+    pub nic: Option<NicMode>,
+}
+
 /// A call about a guest that moves while it runs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "migration")]
 pub enum MigrationCall {
+    /// Asks what a guest was started with: the one that takes its state must be the same. The output has it.
+    Machine {
+        /// The instance.
+        instance: Uuid,
+        /// Its label.
+        name: InstanceName,
+    },
     /// Makes a guest that waits for the state of another; the output has its port. Once it has the state it is paused.
     Receive {
-        /// The guest as it will be here.
+        /// The guest as it will be here: what its process is started with is filled in from the output of
+        /// [`MigrationCall::Machine`].
         guest: Guest,
         /// The only node that may send it.
         peer: NodeName,
@@ -190,6 +223,7 @@ pub enum MigrationCall {
 impl MigrationCall {
     pub(super) fn text(&self) -> String {
         match self {
+            MigrationCall::Machine { name, .. } => format!("ask what {name} was started with"),
             MigrationCall::Receive { guest, peer, .. } => format!("await {} from {peer}", guest.name),
             MigrationCall::Send { name, peer, .. } => format!("send {name} to {peer}"),
             MigrationCall::Finish { name, .. } => format!("let {name} go"),
@@ -201,7 +235,8 @@ impl MigrationCall {
     pub fn instance(&self) -> Uuid {
         match self {
             MigrationCall::Receive { guest, .. } => guest.uuid,
-            MigrationCall::Send { instance, .. }
+            MigrationCall::Machine { instance, .. }
+            | MigrationCall::Send { instance, .. }
             | MigrationCall::Finish { instance, .. }
             | MigrationCall::Cancel { instance, .. } => *instance,
         }

@@ -14,7 +14,7 @@ use crate::{
 mod mirror;
 mod node;
 
-pub use mirror::{MigrationCall, MirrorCall, MirrorLink, MirrorStatus, Sync};
+pub use mirror::{Machine, MigrationCall, MirrorCall, MirrorLink, MirrorStatus, Sync};
 pub use node::NodeCall;
 
 /// The jobs that have something to do, as a master's greeting tells them: a node ends the runs of all others.
@@ -199,6 +199,12 @@ pub struct Output {
     /// What mirrors do, by the copy's uuid.
     #[serde(default)]
     pub mirrors: BTreeMap<Uuid, MirrorStatus>,
+    /// Copies that are the same as their disks, which is more than to miss no write.
+    #[serde(default)]
+    pub same: BTreeSet<Uuid>,
+    /// What guests were started with, by the instance's uuid.
+    #[serde(default)]
+    pub machines: BTreeMap<Uuid, Machine>,
 }
 
 /// How a call ended.

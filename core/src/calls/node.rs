@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::{Guest, MigrationCall, MirrorCall, MirrorStatus, Output, Sync};
+use super::{Guest, Machine, MigrationCall, MirrorCall, Output, Sync};
 use crate::names::InstanceName;
 
 /// A call that a node carries out; each may come twice and then gives the same answer.
@@ -173,7 +173,8 @@ impl NodeCall {
         }
     }
 
-    /// Fills in what only an earlier step's output knows: the ports at which copies and guests are awaited.
+    /// Fills in what only an earlier step's output knows: the ports at which copies and guests are awaited, which copies
+    /// are the same as their disks, what a guest was started with.
     pub fn fill(&mut self, outputs: &[Output]) {
         let port = |uuid: &Uuid| outputs.iter().rev().find_map(|output| output.ports.get(uuid)).copied();
         match self {
@@ -182,9 +183,7 @@ impl NodeCall {
                     mirror.port = port(&mirror.copy);
                 }
                 // Two files are the same the other way round too.
-                let is_same = |copy| {
-                    outputs.iter().any(|output| output.mirrors.get(copy) == Some(&MirrorStatus::Ready))
-                };
+                let is_same = |copy| outputs.iter().any(|output| output.same.contains(copy));
                 if *sync == Sync::Unproven
                     && mirrors.iter().all(|link| is_same(&link.copy) || is_same(&link.disk))
                 {
@@ -192,6 +191,14 @@ impl NodeCall {
                 }
             }
             NodeCall::Migration(MigrationCall::Send { instance, port: at, .. }) => *at = port(instance),
+            NodeCall::Migration(MigrationCall::Receive { guest, .. }) => {
+                let running = outputs.iter().rev().find_map(|output| output.machines.get(&guest.uuid));
+                if let Some(Machine { memory_mib, vcpus, accel, nic }) = running.cloned() {
+                    (guest.memory_mib, guest.vcpus) = (memory_mib, vcpus);
+                    guest.hypervisor.accel = accel.unwrap_or(guest.hypervisor.accel);
+                    guest.hypervisor.nic = nic.unwrap_or_else(|| guest.hypervisor.nic.clone());
+                }
+            }
             NodeCall::DiskCreate { .. }
             | NodeCall::DiskRemove { .. }
             | NodeCall::DiskAbsent { .. }

@@ -2,19 +2,18 @@
 //! seen of them (`gnt-hooks lint` does, on one host; a set that is to be distributed can be checked in the same way).
 
 mod first_line;
+mod place;
 mod python;
 mod set;
 mod shell;
 mod variables;
 
-use super::{
-    HooksVersion, KILL_DEFAULT_MS, LimitBounds, Phase, SkipReason, is_good_byte, script_limits,
-    skipped_by_name,
-};
+use super::{HooksVersion, SkipReason, skipped_by_name};
 use crate::{
     ops::{UnusedDirectory, hook_directories},
-    reference::{OperationHooks, Reference},
+    reference::Reference,
 };
+use place::Place;
 
 pub use first_line::Interpreter;
 pub use set::{SetFiles, SetFindings, set_findings};
@@ -198,25 +197,6 @@ pub struct Linter {
     reference: Reference,
 }
 
-/// The directory that an entry is in.
-struct Place<'a> {
-    reference: &'a Reference,
-    operation: &'a OperationHooks,
-    phase: Phase,
-}
-
-impl Place<'_> {
-    /// What follows when the script ends early or can't be executed.
-    fn consequence(&self) -> &'static str {
-        match self.phase {
-            Phase::Pre => "which denies the operation",
-            Phase::Post | Phase::Failed => {
-                "which is a warning in the job's log, and the rest of it is not done"
-            }
-        }
-    }
-}
-
 impl Linter {
     /// Reads the operations table.
     pub fn new() -> Self {
@@ -269,10 +249,9 @@ impl Linter {
         access_findings(access, "whoever can write the directory", "chmod go-w", "decides what is run")
     }
 
-    /// An entry of a directory that an operation uses; nothing for other directories.
+    /// An entry of a directory that is used, by an operation or else; nothing for other directories.
     pub fn entry(&self, directory: &str, entry: &Entry, is_there: IsThere<'_>) -> Vec<Finding> {
-        let Some((operation, phase)) = self.reference.of_directory(directory) else { return Vec::new() };
-        let place = Place { reference: &self.reference, operation, phase };
+        let Some(place) = Place::find(&self.reference, directory) else { return Vec::new() };
         if skipped_by_name(&entry.name) == Some(SkipReason::Disabled) {
             return Vec::new();
         }
@@ -323,85 +302,6 @@ fn access_findings(access: Access, who: &str, command: &str, what: &str) -> Vec<
         found.push(Finding::new(Rule::Owner, surprise, "chown root"));
     }
     found
-}
-
-/// Endings that names of scripts have elsewhere.
-const SCRIPT_ENDINGS: [&[u8]; 7] = [b".sh", b".bash", b".py", b".pl", b".rb", b".ksh", b".exe"];
-
-/// A name without what is wrong with it.
-fn right_name(name: &[u8]) -> String {
-    let ending = SCRIPT_ENDINGS.iter().find(|ending| name.ends_with(ending) && name.len() > ending.len());
-    let stem = ending.map_or(name, |ending| &name[..name.len() - ending.len()]);
-    let right: String =
-        stem.iter().map(|byte| if is_good_byte(*byte) { char::from(*byte) } else { '-' }).collect();
-    let trimmed = right.trim_matches('-');
-    if trimmed.is_empty() { "10-script".to_owned() } else { trimmed.to_owned() }
-}
-
-impl Place<'_> {
-    fn file(&self, name: &[u8], file: &File, is_there: IsThere<'_>) -> Vec<Finding> {
-        let content = file.content.as_deref();
-        let is_program =
-            content.is_some_and(|bytes| bytes.starts_with(b"#!") || bytes.starts_with(b"\x7fELF"));
-        let mut found = Vec::new();
-        if skipped_by_name(name) == Some(SkipReason::BadName) {
-            let is_meant =
-                file.executable || is_program || SCRIPT_ENDINGS.iter().any(|end| name.ends_with(end));
-            if !is_meant {
-                // A README, notes: nobody expects them to run.
-                return found;
-            }
-            let right = right_name(name);
-            found.push(Finding::new(
-                Rule::BadName,
-                "it is skipped for its name, which may have letters, digits, _ and - only",
-                format!("{right}, or {right}.disabled if it is not to run"),
-            ));
-        }
-        if !file.executable {
-            if name == b"README" && !is_program {
-                return found;
-            }
-            let surprise = "it is skipped, as it has no execute bit";
-            found.push(Finding::new(Rule::NotExecutable, surprise, "chmod +x"));
-        } else if file.no_exec_mount {
-            found.push(Finding::new(
-                Rule::NoExecMount,
-                "it is skipped, as its filesystem is mounted noexec",
-                "mount it without noexec, or put the script elsewhere",
-            ));
-        }
-        found.extend(access_findings(file.access, "whoever can write it", "chmod go-w", self.decides()));
-        if let Some(content) = content {
-            found.extend(self.content(content, is_there));
-        }
-        found
-    }
-
-    fn decides(&self) -> &'static str {
-        match self.phase {
-            Phase::Pre => "decides which operations go ahead",
-            Phase::Post | Phase::Failed => "decides what is run as the daemon's user",
-        }
-    }
-
-    fn content(&self, content: &[u8], is_there: IsThere<'_>) -> Vec<Finding> {
-        if content.starts_with(b"\x7fELF") {
-            return Vec::new();
-        }
-        let (mut found, program) = first_line::check(content, self.consequence(), is_there);
-        for note in script_limits(content, LimitBounds::default()).notes {
-            found.push(Finding::new(
-                Rule::TimeLimit,
-                format!("{note}; the limit stays {} s or what another line says", KILL_DEFAULT_MS / 1000),
-                "for example # HOOK_KILL_TIMEOUT = 2 minutes",
-            ));
-        }
-        if let Some(program) = program {
-            found.extend(variables::check(self, content, &program));
-        }
-        found
-    }
 }
 
 #[cfg(test)]

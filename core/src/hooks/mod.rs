@@ -34,4 +34,4 @@ pub use timeouts::{
     script_limits,
 };
 pub use verdict::{Objection, Rules, Verdict, fold_post, fold_pre};
-pub use version::HooksVersion;
+pub use version::{HOOKS_VERSION_FILE, HooksVersion};

@@ -4,6 +4,9 @@ use serde::{Deserialize, Serialize};
 
 use super::{PHASE_FAILED, PHASE_POST, PHASE_PRE, Phase};
 
+/// The file beside the other facts on each node (`GANETI_DATA_DIR`) that says the cluster's version.
+pub const HOOKS_VERSION_FILE: &str = "ssconf_hooks_version";
+
 /// A version of the interface; a job keeps the one that it began with.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum HooksVersion {

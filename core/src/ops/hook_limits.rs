@@ -2,9 +2,11 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Refusal, hook_directories};
+use super::{Refusal, SYNC_PREFIX, hook_directories};
 use crate::{
-    hooks::{BUDGET_MS_MIN, DirectoryPolicy, HookPolicy, HooksVersion, KILL_DEFAULT_MS, WARN_DEFAULT_MS},
+    hooks::{
+        BUDGET_MS_MIN, DirectoryPolicy, HookPolicy, HooksVersion, KILL_DEFAULT_MS, Phase, WARN_DEFAULT_MS,
+    },
     names::nearest,
 };
 
@@ -95,6 +97,7 @@ impl HookLimitsChange {
         }
         for change in &self.directories {
             check_directory(&change.directory)?;
+            check_unreachable(&change.directory, &change.set)?;
             let budget_ms = change.set.budget_ms.filter(|ms| *ms > 0);
             let bounded = DirectoryPolicy { budget_ms, ..change.set.clone() };
             check_limits(["warn_limit", "kill_limit", "phase_budget"], &bounded, max_ms)?;
@@ -119,10 +122,22 @@ fn check_directory(name: &str) -> Result<(), Refusal> {
     Err(Refusal(format!("{name:?} is no directory of hooks that anything uses{hint}")))
 }
 
+/// Only a node that is asked before an operation can be waited for in vain.
+fn check_unreachable(directory: &str, set: &DirectoryPolicy) -> Result<(), Refusal> {
+    let is_asked =
+        directory.ends_with(&Phase::Pre.directory("")) && directory != Phase::Pre.directory(SYNC_PREFIX);
+    match set.unreachable {
+        Some(_) if !is_asked => Err(Refusal(format!(
+            "`unreachable` means nothing in {directory}: nobody is asked there before an operation"
+        ))),
+        Some(_) | None => Ok(()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::hooks::{ExitCodes, OnTimeout};
+    use crate::hooks::{ExitCodes, OnTimeout, OnUnreachable};
 
     fn row(directory: &str, set: DirectoryPolicy) -> HookLimitsChange {
         let change = DirectoryChange { directory: directory.to_owned(), reset: false, set };
@@ -153,6 +168,15 @@ mod tests {
         let allow = DirectoryPolicy { timeout: Some(OnTimeout::Allow), ..DirectoryPolicy::default() };
         check(row("instance-ad-pre.d", allow.clone()), "the nearest name is instance-add-pre.d");
         check(row("instance-add", allow), "no directory of hooks");
+        let deny = DirectoryPolicy { unreachable: Some(OnUnreachable::Deny), ..DirectoryPolicy::default() };
+        for directory in
+            ["instance-add-post.d", "instance-add-failed.d", "node-facts-post.d", "hooks-sync-pre.d"]
+        {
+            check(row(directory, deny.clone()), &format!("`unreachable` means nothing in {directory}"));
+        }
+        for directory in ["instance-add-pre.d", "global-pre.d"] {
+            assert!(row(directory, deny.clone()).apply(HookPolicy::default()).is_ok(), "{directory}");
+        }
         for ms in [1, BUDGET_MS_MIN - 1, LIMIT_MS_MAX + 1] {
             let budget = DirectoryPolicy { budget_ms: Some(ms), ..DirectoryPolicy::default() };
             check(row("global-pre.d", budget), "phase_budget");

@@ -21,6 +21,10 @@ use crate::{
 /// What can be done where the copies miss writes.
 const ADVICE: &str = "wait until it is in sync again; --ignore-consistency goes on without what it misses";
 
+/// What can be done where nobody has served a copy all the time.
+const ADVICE_UNSERVED: &str = "the guest may have gone on without it; where it did not, as when all nodes lost their power \
+                               at once, or what it misses is given up, --ignore-consistency goes on from it";
+
 /// Fails an instance over.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InstanceFailover {
@@ -151,10 +155,12 @@ impl Operation for InstanceFailover {
     fn plan(&self, given: Given<'_>, checked: &Checked) -> Plan {
         let Checked { before, after, spare, old_primary } = checked;
         let mut plan = Plan::new();
+        let on = relied_on(self, before, after);
+        let rely_on_server =
+            |plan| mirroring::plan_rely_on_server(plan, given.cluster, before, &on, ADVICE_UNSERVED);
         match old_primary {
             // A primary that does not answer fails the failover, lest the guest runs twice.
             OldPrimary::Stops => {
-                let on = relied_on(self, before, after);
                 let rely = |plan| mirroring::plan_rely(plan, given.cluster, before, &on, ADVICE);
                 if before.up {
                     // Nothing is stopped in vain.
@@ -164,10 +170,12 @@ impl Operation for InstanceFailover {
                 // A mirror may break off while the guest shuts down; then the guest goes on where it was.
                 plan = rely(plan);
             }
+            // It can't be asked: the new one is, before anything is done, and once nothing is written any more.
             OldPrimary::Fence { address, command } => {
-                plan = fencing::plan_fence(plan, before, *address, command);
+                plan = rely_on_server(plan);
+                plan = rely_on_server(fencing::plan_fence(plan, before, *address, command));
             }
-            OldPrimary::Gone => {}
+            OldPrimary::Gone => plan = rely_on_server(plan),
         }
         // Nobody can say any more what an offline primary's file holds.
         let mut turned = mirroring::stopped(given.cluster, before, after);
@@ -237,8 +245,16 @@ mod tests {
             prepared.plan.steps.iter().map(|step| step.call.text()).collect()
         };
         let cluster = examples::fenced("mail1");
-        assert_eq!(steps(&cluster, false), ["fence node2", "start mail1"]);
-        assert_eq!(steps(&cluster, true), ["start mail1"]);
+        let ask = "ask whether copies are still served to node2";
+        assert_eq!(steps(&cluster, false), [ask, "fence node2", ask, "start mail1"]);
+        assert_eq!(steps(&cluster, true), [ask, "start mail1"]);
+        let mut down = cluster;
+        down.instances.get_mut(&examples::instance_name("mail1")).unwrap().up = false;
+        assert_eq!(
+            steps(&down, true),
+            Vec::<String>::new(),
+            "its copies are what they were when it was stopped"
+        );
     }
 
     #[test]

@@ -126,7 +126,10 @@ impl Operation for InstanceMigrate {
             port: None,
         };
         let old = mirroring::copies(before, |_| true);
+        // The guest takes its machine along: what it is to have from its next start on would not take its state.
+        let machine = MigrationCall::Machine { instance, name: name.clone() };
         let mut plan = mirroring::plan_rely(Plan::new(), given.cluster, before, &old, ADVICE)
+            .harmless(on(source, machine))
             .step(on(target, receive), parts::guest_stop(after, 0))
             .step(on(source, send), on(source, MigrationCall::Cancel { instance, name: name.clone() }));
         if !old.is_empty() {

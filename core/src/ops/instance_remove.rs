@@ -11,7 +11,7 @@ use crate::{
     hooks::Env,
     locks::Locks,
     model::{Cluster, Instance},
-    names::InstanceName,
+    names::{InstanceName, NodeName},
 };
 
 /// Removes an instance with its disks.
@@ -19,6 +19,14 @@ use crate::{
 pub struct InstanceRemove {
     /// The instance.
     pub instance: InstanceName,
+}
+
+/// Nodes that are away, on which the instance's guest may still run: its primary, and where it has changed its primary
+/// before, any other.
+fn left_running<'a>(cluster: &'a Cluster, instance: &Instance) -> impl Iterator<Item = &'a NodeName> {
+    let (primary, has_moved) = (instance.primary.clone(), instance.generation > 0);
+    let away = cluster.nodes.values().filter(|node| node.offline && !node.hooks_only);
+    away.map(|node| &node.name).filter(move |name| has_moved || **name == primary)
 }
 
 impl Operation for InstanceRemove {
@@ -65,6 +73,11 @@ impl Operation for InstanceRemove {
             plan = parts::plan_stop(plan, given.cluster, instance, parts::SHUTDOWN_TIMEOUT_MS);
         }
         plan = plan.edit(Edit::InstanceRemove { instance: instance.name.clone() });
+        // Nobody tells a node of the generation of an instance that is gone: guests that may still run are stopped by name.
+        for node in left_running(given.cluster, instance) {
+            let left = Instance { primary: node.clone(), ..instance.clone() };
+            plan = plan.cleanup(parts::guest_stop(&left, 0));
+        }
         // Files on a node that is away are removed when it is back.
         for disk in &instance.disks {
             for (node, uuid) in parts::files(instance, disk) {
@@ -105,5 +118,21 @@ mod tests {
         let plan = examples::prepared(&op, &cluster, &fresh, &cluster.master).plan;
         assert_eq!((plan.steps.len(), plan.cleanups.len()), (1, 4));
         assert!(plan.cleanups.iter().all(|(_, once)| !once));
+    }
+
+    #[test]
+    fn a_guest_that_may_run_on_a_node_that_is_away_is_stopped_when_the_node_is_back() {
+        let stops = |cluster: &Cluster| -> Vec<String> {
+            let op = InstanceRemove { instance: examples::instance_name("mail1") };
+            let plan = examples::prepared(&op, cluster, &examples::fresh(), &cluster.master).plan;
+            let stops = plan.cleanups.iter().filter(|(call, _)| call.text() == "stop mail1");
+            stops.map(|(call, once)| format!("{} {once}", call.node().unwrap())).collect()
+        };
+        assert_eq!(stops(&examples::cluster()), Vec::<String>::new());
+        assert_eq!(stops(&examples::offline("node2")), ["node2 false"], "its primary");
+        let mut elsewhere = examples::offline("node3");
+        assert_eq!(stops(&elsewhere), Vec::<String>::new(), "it never ran there");
+        elsewhere.instances.get_mut(&examples::instance_name("mail1")).unwrap().generation = 1;
+        assert_eq!(stops(&elsewhere), ["node3 false"], "it may have run there");
     }
 }

@@ -9,7 +9,6 @@ use super::{
     hooks2, mirroring, parts,
 };
 use crate::{
-    edit::Edit,
     hooks::Env,
     locks::Locks,
     model::{Cluster, Instance},
@@ -89,8 +88,7 @@ impl Operation for InstanceShutdown {
     fn plan(&self, given: Given<'_>, checked: &Checked) -> Plan {
         let Checked { instance, primary } = checked;
         let after = Instance { up: false, ..instance.clone() };
-        // Nobody can be asked what an offline primary's mirrors did: its copies are what the configuration says.
-        let gone = |plan: Plan| plan.edit(Edit::InstancePut { instance: Box::new(after.clone()) });
+        let gone = |plan: Plan| mirroring::plan_gone(plan, given.cluster, instance, after.clone());
         match primary {
             OldPrimary::Stops => {}
             OldPrimary::Fence { address, command } => {
@@ -160,13 +158,16 @@ mod tests {
     #[test]
     fn an_instance_of_an_offline_node_is_marked_down_once_its_guest_is_known_to_be_gone() {
         let cluster = examples::fenced("mail1");
-        for (fenced, steps) in [(false, &["fence node2"][..]), (true, &[])] {
+        let ask = "ask whether copies are still served to node2";
+        for (fenced, steps) in [(false, &["fence node2", ask][..]), (true, &[ask])] {
             let instance = examples::instance_name("mail1");
             let op = InstanceShutdown { instance, timeout_s: None, fenced };
             let plan = examples::prepared(&op, &cluster, &examples::fresh(), &cluster.master).plan;
             let made: Vec<String> = plan.steps.iter().map(|step| step.call.text()).collect();
             assert_eq!(made, steps);
-            let [Edit::InstancePut { instance: after }] = &plan.edits[..] else { panic!("one edit") };
+            let [Edit::InstancePut { instance: after }, Edit::CopiesSettle { .. }] = &plan.edits[..] else {
+                panic!("{:?}", plan.edits)
+            };
             let before = cluster.instances[&op.instance].clone();
             assert_eq!(**after, Instance { up: false, ..before });
             assert!(plan.cleanups.is_empty(), "{:?}", plan.cleanups);

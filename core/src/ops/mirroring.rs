@@ -5,11 +5,11 @@
 //! consistent copies are made to follow, and then it goes on; a copy that can't follow is stale from then on, and is brought
 //! in sync later (OP_INSTANCE_MIRRORS_SYNC).
 
-use std::net::IpAddr;
+use std::{collections::BTreeSet, net::IpAddr};
 
 use uuid::Uuid;
 
-use super::{Plan, Relied, common, parts};
+use super::{Plan, Relied, Witness, common, parts};
 use crate::{
     calls::{Call, Image, MirrorCall, MirrorLink, NodeCall, Sync},
     edit::Edit,
@@ -147,14 +147,44 @@ pub(super) fn plan_rely(
     if on.is_empty() || !follows(cluster, instance) {
         return plan;
     }
+    plan.relies(check(instance, on), relied(instance, on, Witness::Primary, advice))
+}
+
+fn relied(instance: &Instance, on: &[Copy], witness: Witness, advice: &str) -> Relied {
     let words = |copy: &Copy| format!("the copy of {} on {}", copy.name.as_str(), copy.mirror.node);
-    let relied = Relied {
+    Relied {
         instance: instance.name.clone(),
         copies: on.iter().map(|copy| (copy.mirror.uuid, words(copy))).collect(),
         known: instance.up,
+        witness,
         advice: advice.to_owned(),
-    };
-    plan.relies(check(instance, on), relied)
+    }
+}
+
+/// Asks the copies' node, where the primary can't be asked: what served them while the guest ran must do so still. Copies
+/// that it does not serve any more fail the job, and are stale from then on. All are on one node. A guest that is down was
+/// stopped in order, and its copies have not been served since.
+pub(super) fn plan_rely_on_server(
+    plan: Plan,
+    cluster: &Cluster,
+    instance: &Instance,
+    on: &[Copy],
+    advice: &str,
+) -> Plan {
+    if !instance.up || !follows(cluster, instance) {
+        return plan;
+    }
+    match served(instance, on) {
+        Some(call) => plan.relies(call, relied(instance, on, Witness::Server, advice)),
+        None => plan,
+    }
+}
+
+/// Asks the copies' node whether it has served them to the primary until now; all are on one node.
+fn served(instance: &Instance, copies: &[Copy]) -> Option<Call> {
+    let node = &copies.first()?.mirror.node;
+    let call = MirrorCall::Served { copies: uuids(copies), peer: instance.primary.clone() };
+    Some(Call::Node(node.clone(), NodeCall::Mirror(call)))
 }
 
 /// How a guest is started.
@@ -248,6 +278,27 @@ pub(super) fn plan_stopped(plan: Plan, cluster: &Cluster, instance: &Instance, s
     let consistent = copies(instance, |mirror| mirror.state == CopyState::Consistent);
     plan.optional(check(instance, &all), set_all(instance, &consistent, CopyState::Stale))
         .edit(Edit::CopiesSettle { instance: instance.name.clone(), mirrors: Default::default() })
+}
+
+/// After somebody has made sure that the guest of a primary that can't be asked is off: the copies are what their nodes can
+/// vouch for. `stopped` is what the configuration says of the instance otherwise.
+pub(super) fn plan_gone(mut plan: Plan, cluster: &Cluster, instance: &Instance, stopped: Instance) -> Plan {
+    plan = plan.edit(Edit::InstancePut { instance: Box::new(stopped) });
+    let consistent = copies(instance, |mirror| mirror.state == CopyState::Consistent);
+    if !instance.up || !follows(cluster, instance) || consistent.is_empty() {
+        return plan;
+    }
+    let nodes: BTreeSet<&NodeName> = consistent.iter().map(|copy| &copy.mirror.node).collect();
+    for node in nodes {
+        let here: Vec<Copy> = consistent.iter().filter(|copy| copy.mirror.node == *node).cloned().collect();
+        let stale = set_all(instance, &here, CopyState::Stale);
+        let asked = served(instance, &here).filter(|_| common::node_online(cluster, node).is_ok());
+        plan = match asked {
+            Some(call) => plan.optional(call, stale),
+            None => stale.into_iter().fold(plan, Plan::edit),
+        };
+    }
+    plan.edit(Edit::CopiesSettle { instance: instance.name.clone(), mirrors: Default::default() })
 }
 
 /// Ends serving the copies of a guest that was stopped; where that fails the copy's next use ends it.

@@ -88,9 +88,9 @@ pub use hooks2::{HookObject, HookPhases, HookRow2, Hooks2};
 pub use plan::{FollowUp, HookNodes, Plan, Prepared, Step, StepKind};
 pub use points::{
     AFTER_VARIABLES, EVENT_POINTS, EventPoint, GLOBAL_PREFIX, SYNC_PREFIX, SYNC_VARIABLES, event_env,
-    job_env, point_directories,
+    job_env, point_directories, sync_env,
 };
-pub use relied::Relied;
+pub use relied::{Relied, Witness};
 
 /// The kind of thing that an operation is about (`GANETI_OBJECT_TYPE`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

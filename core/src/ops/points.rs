@@ -32,6 +32,11 @@ pub struct EventPoint {
 
 const NODE_NAME: (&str, &str) = ("NODE_NAME", "the node");
 const FACTS_PATH: (&str, &str) = ("FACTS_PATH", "a file with what the node said, JSON, gone after the run");
+const OS_NAME: (&str, &str) = ("NODE_OS_NAME", "its host's operating system; may be empty");
+const OS_VERSION: (&str, &str) = ("NODE_OS_VERSION", "the system's version; may be empty");
+const OS_SP: (&str, &str) = ("NODE_OS_SP", "the system's service pack or patch level; may be empty");
+const OS_STRING: (&str, &str) = ("NODE_OS_STRING", "the system and its version in a line; may be empty");
+const IPS: (&str, &str) = ("NODE_IPS", "its host's addresses, a blank between; may be empty");
 
 /// All events that run a directory.
 pub const EVENT_POINTS: [EventPoint; 4] = [
@@ -43,7 +48,16 @@ pub const EVENT_POINTS: [EventPoint; 4] = [
     EventPoint {
         prefix: "node-pending",
         when: "when a node has asked to join",
-        own: &[NODE_NAME, ("NODE_PIP", "its address"), FACTS_PATH],
+        own: &[
+            NODE_NAME,
+            ("NODE_PIP", "its address"),
+            OS_NAME,
+            OS_VERSION,
+            OS_SP,
+            OS_STRING,
+            IPS,
+            FACTS_PATH,
+        ],
     },
     EventPoint {
         prefix: "node-enrol-failed",
@@ -58,15 +72,7 @@ pub const EVENT_POINTS: [EventPoint; 4] = [
     EventPoint {
         prefix: "node-facts",
         when: "when a node's facts have changed",
-        own: &[
-            NODE_NAME,
-            ("NODE_OS_NAME", "its host's operating system; may be empty"),
-            ("NODE_OS_VERSION", "the system's version; may be empty"),
-            ("NODE_OS_SP", "the system's service pack or patch level; may be empty"),
-            ("NODE_OS_STRING", "the system and its version in a line; may be empty"),
-            ("NODE_IPS", "its host's addresses, a blank between; may be empty"),
-            FACTS_PATH,
-        ],
+        own: &[NODE_NAME, OS_NAME, OS_VERSION, OS_SP, OS_STRING, IPS, FACTS_PATH],
     },
 ];
 
@@ -120,6 +126,27 @@ pub fn event_env(prefix: &str, cluster: &Cluster, own: Env) -> Env {
         .set("MASTER", cluster.master.as_str())
         .set("OBJECT_TYPE", object)
         .with(own)
+}
+
+/// What `hooks-sync-pre.d` sees as the operation, which is none.
+const SYNC_OP_ID: &str = "OP_HOOKS_SYNC";
+
+/// What scripts of [`SYNC_PREFIX`] see, without what the node adds ([`SYNC_VARIABLES`] among it).
+pub fn sync_env(cluster: &Cluster, user: &str) -> Env {
+    let version = cluster.hooks.version;
+    Env::new()
+        .set("HOOKS_VERSION", version.value())
+        .set("HOOKS_PHASE", version.phase(Phase::Pre))
+        .set("HOOKS_PATH", SYNC_PREFIX)
+        .set("CLUSTER", cluster.name.as_str())
+        .set("MASTER", cluster.master.as_str())
+        .set("OBJECT_TYPE", "CLUSTER")
+        .set("OP_ID", SYNC_OP_ID)
+        .set("OP_CODE", SYNC_OP_ID)
+        .set("OP_TARGET", cluster.name.as_str())
+        .set("JOB_ID", "0")
+        .set("JOB_USER", user)
+        .set("JOB_REASON", "")
 }
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
 //! Copies that a job relies on: the primary is asked what their mirrors do before the job goes on.
 //!
-//! The configuration learns of a mirror that broke off only after its node has told the master, a moment later. Whoever is
-//! about to boot from a copy can't wait for that.
+//! The configuration learns of a mirror that broke off only after its node has told the master, a moment later, or not at
+//! all while one of the two is down. Whoever is about to boot from a copy can't wait for that. Where the primary can't be
+//! asked, the node that has the copies says at least whether it has served them all the time.
 
 use std::collections::BTreeMap;
 
@@ -14,6 +15,17 @@ use crate::{
     names::InstanceName,
 };
 
+/// Who is asked about copies.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Witness {
+    /// The node that sees the writes.
+    #[default]
+    Primary,
+    /// The node that serves the copies.
+    Server,
+}
+
 /// Copies that must hold what their disks hold, or held when their guest ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Relied {
@@ -24,6 +36,9 @@ pub struct Relied {
     /// The guest was up: its node must know all of them. One that was down may have been down since before that node had it,
     /// and then the configuration is all that there is.
     pub known: bool,
+    /// Who is asked.
+    #[serde(default)]
+    pub witness: Witness,
     /// What can be done about it.
     pub advice: String,
 }
@@ -34,6 +49,11 @@ impl Relied {
         let wrong = self.copies.iter().filter_map(|(copy, name)| {
             let what = match told.mirrors.get(copy) {
                 Some(MirrorStatus::Ready) => return None,
+                Some(MirrorStatus::Broken | MirrorStatus::Syncing) | None
+                    if self.witness == Witness::Server =>
+                {
+                    "may miss writes: what serves it to the old primary has ended"
+                }
                 Some(MirrorStatus::Broken) => "misses writes: its mirror broke off",
                 Some(MirrorStatus::Syncing) => "is being written over",
                 None if self.known => "has no mirror that its node knows of",
@@ -65,6 +85,7 @@ mod tests {
                 instance: InstanceName::parse("web1").unwrap(),
                 copies: [(one, "one".to_owned()), (two, "two".to_owned())].into(),
                 known,
+                witness: Witness::Primary,
                 advice: "wait".to_owned(),
             };
             let told = Output { mirrors: mirrors.iter().copied().collect(), ..Output::default() };

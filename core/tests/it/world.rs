@@ -195,7 +195,10 @@ impl World {
                 let ports = copies.iter().zip(4001..).map(|((copy, _), port)| (*copy, port)).collect();
                 return Ok(Output { ports, ..Output::default() });
             }
-            MirrorCall::Clean { copies, .. } | MirrorCall::Check { copies, .. } => {
+            MirrorCall::Clean { copies, .. } => {
+                return Ok(Output { same: copies.iter().copied().collect(), ..Output::default() });
+            }
+            MirrorCall::Check { copies, .. } | MirrorCall::Served { copies, .. } => {
                 return Ok(Output { mirrors: ready(copies), ..Output::default() });
             }
             MirrorCall::Start { instance, name, peer, mirrors, sync, .. } => {
@@ -248,7 +251,7 @@ impl World {
                     self.guests.insert(arrived);
                 }
             }
-            MigrationCall::Cancel { .. } => {}
+            MigrationCall::Machine { .. } | MigrationCall::Cancel { .. } => {}
         }
         Ok(Output::default())
     }

@@ -47,6 +47,8 @@ impl AgentService for AgentGrpc {
         let ended = self.0.hello(&peer, context, name, alive, guests).await?;
         tracing::info!(%peer, epoch = context.epoch, version = request.version, ended, "a master has connected");
         let member = self.0.membership();
+        let agent = Arc::clone(&self.0);
+        let hook_set = tokio::task::spawn_blocking(move || agent.hook_set()).await;
         Ok(Response::new(v1::HelloResponse {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             now_ms: node_state::now_ms(),
@@ -54,7 +56,7 @@ impl AgentService for AgentGrpc {
             epoch_seen: member.as_ref().map_or(0, |member| member.epoch_seen),
             facts_serial: self.0.facts().serial(),
             hooks_only: self.0.backends().hooks_only(),
-            hook_set: self.0.hook_set(),
+            hook_set: hook_set.map_err(|error| Status::internal(error.to_string()))?,
         }))
     }
 

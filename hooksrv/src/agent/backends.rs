@@ -92,7 +92,7 @@ where
     fn end_job<'a>(&'a self, job: u64, calls: &'a [CallId]) -> BoxFuture<'a, Ended> {
         Box::pin(async move {
             let told = self.end_job_but_its_end(job, calls).await;
-            Ended { told, left: self.runs_of(job, calls) }
+            Ended { told, left: self.runs_of(job, calls).await }
         })
     }
 

@@ -1,5 +1,6 @@
 //! The data certificate's files, by the names that QEMU wants: `ca-cert.pem`, `server-cert.pem` and `server-key.pem`, and
-//! the same certificate and key again as `client-cert.pem` and `client-key.pem`.
+//! the same certificate and key again as `client-cert.pem` and `client-key.pem`. And `dh-params.pem`: without it QEMU 7 seeks
+//! a prime of its own for each server that it begins, mostly in half a second, at times in many on a busy host.
 //!
 //! ```text
 //! node/data -> data.1f0c5e77a2b94d03      the one to use
@@ -31,6 +32,18 @@ pub(super) const LINK: &str = "data";
 /// What the link is made as before it is renamed.
 const LINK_NEW: &str = "data.new";
 const NEXT_KEY: &str = "next-data.key";
+const DH_PARAMETERS: &str = "dh-params.pem";
+/// The group ffdhe2048 of RFC 7919.
+const FFDHE2048: &str = "\
+-----BEGIN DH PARAMETERS-----
+MIIBCAKCAQEA//////////+t+FRYortKmq/cViAnPTzx2LnFg84tNpWp4TZBFGQz
++8yTnc4kmz75fS/jY2MMddj2gbICrsRhetPfHtXV/WVhJDP1H18GbtCFY2VVPe0a
+87VXE15/V8k1mE8McODmi3fipona8+/och3xWKE2rec1MKzKT0g6eXq8CrGCsyT7
+YdEIqUuyyOP7uWrat2DX9GgdT0Kj3jlN9K5W7edjcrsZCwenyO4KbXCeAvzhzffi
+7MA0BM0oNC9hkXL+nOmFg/+OTxIy7vKBg8P+OxtMb61zO7X8vC7CIAXFjvGDfRaD
+ssbzSibBsu/6iGtCOGEoXJf//////////wIBAg==
+-----END DH PARAMETERS-----
+";
 /// So much of a certificate's fingerprint tells two of them apart.
 const VERSION_CHARS: usize = 16;
 
@@ -92,6 +105,7 @@ impl DataCertificate {
         let failed = |source| CredentialError::Data { path: folder.clone(), source };
         files::make_dir(&folder, NODE_DIR_MODE).map_err(failed)?;
         write_atomic(&folder.join("ca-cert.pem"), ca_pem.as_bytes(), MODE_PUBLIC)?;
+        write_atomic(&folder.join(DH_PARAMETERS), FFDHE2048.as_bytes(), MODE_PUBLIC)?;
         write_atomic(&folder.join("server-cert.pem"), certificate_pem.as_bytes(), MODE_PUBLIC)?;
         key.save(&folder.join("server-key.pem"))?;
         for file in ["cert.pem", "key.pem"] {
@@ -216,8 +230,14 @@ mod tests {
 
         /// Both ends' files have this certificate and a key that fits.
         fn holds(&self, folder: &Path, certificate_pem: &str) {
-            let all =
-                ["ca-cert.pem", "client-cert.pem", "client-key.pem", "server-cert.pem", "server-key.pem"];
+            let all = [
+                "ca-cert.pem",
+                "client-cert.pem",
+                "client-key.pem",
+                DH_PARAMETERS,
+                "server-cert.pem",
+                "server-key.pem",
+            ];
             assert_eq!(Self::names(folder), all);
             let read = |name: &str| fs::read_to_string(folder.join(name)).unwrap();
             assert_eq!(read("ca-cert.pem"), self.ca.certificate_pem());

@@ -10,8 +10,12 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
-use muster_core::names::{ClusterName, InstanceName, NodeName};
+use muster_core::{
+    hooks::{HOOKS_VERSION_FILE, HooksVersion},
+    names::{ClusterName, InstanceName, NodeName},
+};
 use muster_proto::{
+    convert::hooks::version_from_wire,
     transport::{ClientRole, FileError, Fingerprint, MODE_PRIVATE, MODE_PUBLIC, write_whole},
     v1,
 };
@@ -25,13 +29,14 @@ const DATA_DIR_MODE: u32 = 0o755;
 /// The name of the link to the master's socket.
 const MASTER_SOCKET: &str = "master_socket";
 /// The names of all files of facts.
-const FILES: [&str; 6] = [
+const FILES: [&str; 7] = [
     "ssconf_cluster_name",
     "ssconf_master_node",
     "ssconf_node_list",
     "ssconf_node_primary_ips",
     "ssconf_node_secondary_ips",
     "ssconf_instance_list",
+    HOOKS_VERSION_FILE,
 ];
 
 /// Facts that were checked: every text is one line's part and no more.
@@ -43,6 +48,8 @@ pub struct Facts {
     nodes: Vec<(NodeName, IpAddr, IpAddr)>,
     instances: Vec<InstanceName>,
     clients: BTreeMap<Fingerprint, ClientRole>,
+    /// A master of old does not say it.
+    hooks_version: Option<HooksVersion>,
 }
 
 fn wrong(error: impl std::fmt::Display) -> Status {
@@ -78,11 +85,12 @@ impl Facts {
                 .map(|name| InstanceName::parse(name).map_err(wrong))
                 .collect::<Result<_, _>>()?,
             clients: wire.clients.iter().map(client).collect::<Result<_, _>>()?,
+            hooks_version: wire.hooks_version.and_then(version_from_wire),
         })
     }
 
     /// The files' content, in the order of [`FILES`].
-    fn texts(&self) -> [String; 6] {
+    fn texts(&self) -> [String; 7] {
         let lines = |lines: Vec<String>| lines.into_iter().map(|line| line + "\n").collect::<String>();
         let ips = |which: fn(&(NodeName, IpAddr, IpAddr)) -> IpAddr| {
             lines(self.nodes.iter().map(|node| format!("{} {}", node.0, which(node))).collect())
@@ -94,6 +102,7 @@ impl Facts {
             ips(|node| node.1),
             ips(|node| node.2),
             lines(self.instances.iter().map(ToString::to_string).collect()),
+            lines(self.hooks_version.iter().map(ToString::to_string).collect()),
         ]
     }
 }
@@ -148,6 +157,9 @@ pub struct FactStore {
     data_dir: PathBuf,
     record: PathBuf,
     master_socket: PathBuf,
+    /// Held while files are written: two updates at once must not mix.
+    writing: Mutex<()>,
+    /// What is on disk; locked for copies only, since calls ask for it that must not wait for a disk.
     kept: Mutex<Kept>,
 }
 
@@ -172,7 +184,8 @@ impl FactStore {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Kept::default(),
             Err(source) => return Err(failed("read", &record)(source)),
         };
-        let store = FactStore { data_dir, record, master_socket, kept: Mutex::new(kept) };
+        let store =
+            FactStore { data_dir, record, master_socket, writing: Mutex::default(), kept: Mutex::new(kept) };
         store.link_socket()?;
         Ok(store)
     }
@@ -204,10 +217,13 @@ impl FactStore {
     /// # Errors
     /// When a file can't be written; some may be new then, and the serial stays old, so that they come again.
     pub fn put(&self, epoch: u64, facts: &Facts) -> Result<u64, FactsError> {
-        // Held while writing: two updates at once must not mix.
-        let mut kept = self.kept();
-        if (epoch, facts.serial) < (kept.epoch, kept.serial) {
-            return Ok(kept.serial);
+        let _writing = self.writing();
+        let (kept_epoch, kept_serial) = {
+            let kept = self.kept();
+            (kept.epoch, kept.serial)
+        };
+        if (epoch, facts.serial) < (kept_epoch, kept_serial) {
+            return Ok(kept_serial);
         }
         files::make_dir(&self.data_dir, DATA_DIR_MODE).map_err(failed("make", &self.data_dir))?;
         for (name, text) in FILES.into_iter().zip(facts.texts()) {
@@ -221,7 +237,7 @@ impl FactStore {
         let next = Kept { epoch, serial: facts.serial, clients: facts.clients.clone(), boot: boot() };
         let text = serde_json::to_vec_pretty(&next).expect("plain data has a JSON form");
         write_whole(&self.record, &text, MODE_PRIVATE)?;
-        *kept = next;
+        *self.kept() = next;
         Ok(facts.serial)
     }
 
@@ -230,9 +246,9 @@ impl FactStore {
     /// # Errors
     /// When a file can't be removed.
     pub fn clear(&self) -> Result<(), FactsError> {
-        let mut kept = self.kept();
+        let _writing = self.writing();
         files::remove(&self.record).map_err(failed("remove", &self.record))?;
-        *kept = Kept::default();
+        *self.kept() = Kept::default();
         for name in FILES {
             let path = self.data_dir.join(name);
             files::remove(&path).map_err(failed("remove", &path))?;
@@ -251,6 +267,10 @@ impl FactStore {
         fs::rename(&new, &path).map_err(failed("rename", &new))
     }
 
+    fn writing(&self) -> std::sync::MutexGuard<'_, ()> {
+        self.writing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn kept(&self) -> std::sync::MutexGuard<'_, Kept> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -258,7 +278,7 @@ impl FactStore {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::{MetadataExt, PermissionsExt};
+    use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 
     use super::*;
 
@@ -275,6 +295,7 @@ mod tests {
             nodes: names.iter().enumerate().map(node).collect(),
             instances: vec!["db1".to_owned(), "web1".to_owned()],
             clients: vec![v1::AcceptedClient { fingerprint: "ab".repeat(32), role: "reader".to_owned() }],
+            hooks_version: Some(2),
         }
     }
 
@@ -321,6 +342,7 @@ mod tests {
             ("ssconf_node_primary_ips", "node1 192.0.2.0\nnode2 192.0.2.1\n"),
             ("ssconf_node_secondary_ips", "node1 198.51.100.0\nnode2 198.51.100.1\n"),
             ("ssconf_instance_list", "db1\nweb1\n"),
+            ("ssconf_hooks_version", "2\n"),
         ] {
             assert_eq!(bench.text(name), expected, "{name}");
             let mode = fs::metadata(store.data_dir().join(name)).unwrap().permissions().mode();
@@ -328,7 +350,7 @@ mod tests {
         }
         let link = fs::read_link(store.data_dir().join("master_socket")).unwrap();
         assert_eq!(link, bench.folder.path().join("master.sock"));
-        assert_eq!(fs::read_dir(store.data_dir()).unwrap().count(), 7, "nothing else is left there");
+        assert_eq!(fs::read_dir(store.data_dir()).unwrap().count(), 8, "nothing else is left there");
     }
 
     #[test]
@@ -345,6 +367,45 @@ mod tests {
         // Who opened it before reads the old text to its end.
         assert_eq!(io::read_to_string(&mut old).unwrap(), "node1\n");
         assert_eq!(bench.text("ssconf_node_list"), "node1\nnode2\n");
+    }
+
+    #[test]
+    fn who_asks_what_is_kept_does_not_wait_for_the_disk() {
+        let bench = Bench::new();
+        let store = bench.open();
+        store.put(1, &facts(7, &["node1"])).unwrap();
+        // A file of which nothing comes, as on a disk that hangs.
+        let stuck = store.data_dir().join("ssconf_instance_list");
+        fs::remove_file(&stuck).unwrap();
+        rustix::fs::mkfifoat(rustix::fs::CWD, &stuck, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR)
+            .unwrap();
+        std::thread::scope(|scope| {
+            let putting = scope.spawn(|| store.put(1, &facts(8, &["node1", "node2"])).unwrap());
+            let open = || fs::OpenOptions::new().write(true).custom_flags(libc::O_NONBLOCK).open(&stuck);
+            // Succeeds once the other end is open.
+            let disk = loop {
+                if let Ok(disk) = open() {
+                    break disk;
+                }
+                assert!(!putting.is_finished());
+                std::thread::yield_now();
+            };
+            let (said, says) = std::sync::mpsc::channel();
+            let store = &store;
+            scope.spawn(move || {
+                let fingerprint: Fingerprint = "ab".repeat(32).parse().unwrap();
+                let kept = (store.serial(), store.client(&fingerprint), store.clients().len());
+                said.send(kept).unwrap();
+            });
+            let said = says.recv_timeout(std::time::Duration::from_secs(20));
+            drop(disk);
+            assert_eq!(
+                said.unwrap(),
+                (7, Some(ClientRole::Reader), 1),
+                "the old ones, until the new ones are there"
+            );
+            assert_eq!((putting.join().unwrap(), store.serial()), (8, 8));
+        });
     }
 
     #[test]

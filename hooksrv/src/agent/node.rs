@@ -6,7 +6,7 @@ use std::{
     path::PathBuf,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
 
@@ -118,6 +118,8 @@ pub struct Agent {
     /// Whether a master has said hello since the daemon's start.
     greeted: AtomicBool,
     changes: watch::Sender<()>,
+    /// States of this node that were begun to be gathered.
+    states: AtomicU64,
     freezes: FreezeWatch,
     host: HostWatch,
     stopping: CancellationToken,
@@ -208,6 +210,7 @@ impl Agent {
             turn: RwLock::new(()),
             greeted: AtomicBool::new(false),
             changes: watch::Sender::new(()),
+            states: AtomicU64::new(0),
             freezes: FreezeWatch::new(Connections::default()),
             host,
             stopping,
@@ -249,6 +252,11 @@ impl Agent {
         self.changes.subscribe()
     }
 
+    /// The number of a state whose gathering begins now.
+    pub(super) fn next_state(&self) -> u64 {
+        self.states.fetch_add(1, Ordering::SeqCst) + 1
+    }
+
     pub(super) fn backends(&self) -> &Arc<dyn Backends> {
         &self.backends
     }
@@ -271,7 +279,7 @@ impl Agent {
         self.config.node_dir().join("commands")
     }
 
-    /// The digest of the cluster's hook set that runs use. Looks at one link.
+    /// The digest of the cluster's hook set that runs use. Looks at one link: blocks.
     pub(super) fn hook_set(&self) -> Option<String> {
         match HookSets::new(self.config.hook_sets_dir()).current() {
             Ok(made) => made.map(|made| made.digest.to_string()),

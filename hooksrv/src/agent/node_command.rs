@@ -224,7 +224,7 @@ mod tests {
         let folder = folder();
         let pid = folder.path().join("pid");
         let text = format!("echo begun; sleep 1000 & echo $! >{}; wait", pid.display());
-        let result = shell(folder.path(), &text, Duration::from_secs(1)).await;
+        let result = shell(folder.path(), &text, Duration::from_secs(5)).await;
         assert_eq!((result.end, result.output.as_slice()), (Some(End::TimedOut(true)), &b"begun\n"[..]));
         let stat = format!("/proc/{}/stat", fs::read_to_string(pid).unwrap().trim());
         let alive = fs::read_to_string(stat).is_ok_and(|stat| !stat.contains(") Z"));

@@ -27,6 +27,8 @@ pub(super) fn now_ms() -> u64 {
 /// Gathers the state. Blocks.
 fn gather(agent: &Agent) -> v1::NodeState {
     let mut state = v1::NodeState {
+        // First of all: what happens from now on may be missing.
+        number: agent.next_state(),
         now_ms: now_ms(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         hooks_only: agent.backends().hooks_only(),

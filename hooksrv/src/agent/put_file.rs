@@ -29,6 +29,8 @@ pub(super) const COPY_BYTES_MAX: usize = 16 * 1024 * 1024;
 const CONFIG_DIR: &str = "/etc/muster";
 /// The master's configuration, beside the node daemon's or in the usual place: it names what is brought to all nodes.
 const MASTER_CONFIG: &str = "masterd.toml";
+/// What the names of Muster's programs begin with.
+const PROGRAMS: [&[u8]; 2] = [b"muster-", b"gnt"];
 /// Levels of a directory of scripts that are looked through for what lies elsewhere: its directories, and what is in them.
 const SCRIPT_LEVELS: usize = 2;
 /// Entries of such a directory that are looked at; a hook set has at most as many.
@@ -90,25 +92,31 @@ pub(super) struct NewFile {
 type Identity = (u64, u64);
 
 /// What copies may not touch, by what is there now, so that links and bind mounts make no difference.
-#[derive(Debug)]
-pub(super) struct Protected(Vec<(PathBuf, Identity)>);
+#[derive(Debug, Default)]
+pub(super) struct Protected {
+    there: Vec<(PathBuf, Identity)>,
+    /// What is named and not there, by the directory that it would be in.
+    absent: Vec<(PathBuf, Identity)>,
+}
 
 impl Protected {
-    /// Muster's own directories and files, and the node's hook directory.
+    /// Muster's own directories, files and programs, and the node's hook directory.
     pub(super) fn of(config: &Config) -> Self {
+        let beside = config.file.with_file_name(MASTER_CONFIG);
+        let usual = Path::new(CONFIG_DIR).join(MASTER_CONFIG);
+        let programs = std::env::current_exe().map(|own| programs(&own)).unwrap_or_default();
         let own = [
             &config.state_dir,
             &config.run_dir,
             &config.storage_dir,
             &config.export_dir,
             &config.file,
+            &beside,
             Path::new(CONFIG_DIR),
         ];
-        let own = own.into_iter().chain(config.log.as_deref());
-        let beside = config.file.parent().map(|dir| dir.join(MASTER_CONFIG));
-        let usual = Path::new(CONFIG_DIR).join(MASTER_CONFIG);
+        let own = own.into_iter().chain(config.log.as_deref()).chain(programs.iter().map(PathBuf::as_path));
         let sources: Vec<PathBuf> =
-            beside.into_iter().chain([usual]).filter_map(|file| hooks_source(&file)).collect();
+            [&beside, &usual].into_iter().filter_map(|file| hooks_source(file)).collect();
         let scripts = [config.hooks_dir.as_path(), config.os_dir.as_path()];
         let scripts: Vec<&Path> = scripts.into_iter().chain(sources.iter().map(PathBuf::as_path)).collect();
         Self::new(&own.collect::<Vec<_>>(), &scripts)
@@ -116,7 +124,7 @@ impl Protected {
 
     /// `own` are files and directories, `scripts` directories whose programs run as this daemon's user.
     fn new(own: &[&Path], scripts: &[&Path]) -> Self {
-        let mut protected = Protected(Vec::new());
+        let mut protected = Protected::default();
         for path in own.iter().chain(scripts) {
             protected.add(path);
         }
@@ -127,11 +135,15 @@ impl Protected {
         protected
     }
 
-    /// Adds a directory or file, or what a link leads to. What is not there can't be written into: no directory is made for
-    /// a copy.
+    /// Adds a directory or file, or what a link leads to; what is not there is not to be made either.
     fn add(&mut self, path: &Path) -> Option<fs::Metadata> {
-        let found = fs::metadata(path).ok()?;
-        self.0.push((path.to_owned(), (found.dev(), found.ino())));
+        let identity = |found: &fs::Metadata| (found.dev(), found.ino());
+        let Ok(found) = fs::metadata(path) else {
+            let dir = path.parent().and_then(|dir| fs::metadata(dir).ok());
+            self.absent.extend(dir.map(|dir| (path.to_owned(), identity(&dir))));
+            return None;
+        };
+        self.there.push((path.to_owned(), identity(&found)));
         Some(found)
     }
 
@@ -149,11 +161,35 @@ impl Protected {
 
     fn check(&self, found: &Stat, target: &Path) -> Result<(), PutError> {
         let identity = (found.st_dev, found.st_ino);
-        match self.0.iter().find(|(_, protected)| *protected == identity) {
-            None => Ok(()),
-            Some((owner, _)) => Err(PutError::Protected { path: target.to_owned(), owner: owner.clone() }),
-        }
+        refuse(self.there.iter().find(|(_, protected)| *protected == identity), target)
     }
+
+    /// Of a file that is to be made in a directory.
+    fn check_new(&self, dir: &Stat, name: &str, target: &Path) -> Result<(), PutError> {
+        let identity = (dir.st_dev, dir.st_ino);
+        let is_it = |(path, dir): &&(PathBuf, Identity)| {
+            *dir == identity && path.file_name().is_some_and(|own| own == name)
+        };
+        refuse(self.absent.iter().find(is_it), target)
+    }
+}
+
+fn refuse(owner: Option<&(PathBuf, Identity)>, target: &Path) -> Result<(), PutError> {
+    match owner {
+        None => Ok(()),
+        Some((owner, _)) => Err(PutError::Protected { path: target.to_owned(), owner: owner.clone() }),
+    }
+}
+
+/// A daemon's program, and those of Muster that lie beside it.
+fn programs(own: &Path) -> Vec<PathBuf> {
+    let beside = own.parent().and_then(|dir| fs::read_dir(dir).ok());
+    let is_ours = |entry: &fs::DirEntry| {
+        let name = entry.file_name();
+        PROGRAMS.iter().any(|begin| name.as_encoded_bytes().starts_with(begin))
+    };
+    let beside = beside.into_iter().flatten().flatten().filter(is_ours).map(|entry| entry.path());
+    beside.chain([own.to_owned()]).collect()
 }
 
 /// The directory that a master's configuration names as the source of hooks, where there is one.
@@ -167,7 +203,9 @@ pub(super) fn put(protected: &Protected, file: &NewFile) -> Result<(), PutError>
     let target = Path::new(file.path.as_str());
     let (dir, name) = open_parent(protected, target)?;
     match statat(&dir, name, AtFlags::SYMLINK_NOFOLLOW) {
-        Err(Errno::NOENT) => {}
+        Err(Errno::NOENT) => {
+            protected.check_new(&fstat(&dir).map_err(failed("look at", target))?, name, target)?;
+        }
         Err(error) => return Err(failed("look at", target)(error)),
         Ok(found) => {
             check_kind(&found, FileType::RegularFile, target, "no regular file")?;
@@ -337,6 +375,7 @@ mod tests {
             "real/hooks/node-add-pre.d/10-x",
             "real/hooks/x",
             "noded.toml",
+            "missing",
             "elsewhere/10-x",
             "elsewhere/deep/x",
             "guard",
@@ -361,11 +400,26 @@ mod tests {
         let text = format!("name = 'node1'\nos_dir = '{}'\nlog = '{}'\n", place("os"), place("log/noded"));
         fs::write(&config, text).unwrap();
         let protected = Protected::of(&Config::load(Some(&config)).unwrap());
-        for target in ["source/x", "os/create", "log/noded", "etc/noded.toml"] {
+        for target in ["source/x", "os/create", "log/noded", "etc/noded.toml", "etc/masterd.toml"] {
             let error = put(&protected, &file(&dir.join(target), "new")).unwrap_err();
             assert!(matches!(error, PutError::Protected { .. }), "{target}: {error}");
         }
         put(&protected, &file(&dir.join("log/other"), "new")).unwrap();
+    }
+
+    #[test]
+    fn programs_are_protected_and_what_lies_beside_them_is_not() {
+        let (_folder, dir) = folder();
+        for name in ["muster-noded", "muster-masterd", "gnt", "gnt-node", "other"] {
+            fs::write(dir.join(name), "old").unwrap();
+        }
+        let found = programs(&dir.join("muster-noded"));
+        let protected = Protected::new(&found.iter().map(PathBuf::as_path).collect::<Vec<_>>(), &[]);
+        for name in ["muster-noded", "muster-masterd", "gnt", "gnt-node"] {
+            let error = put(&protected, &file(&dir.join(name), "new")).unwrap_err();
+            assert!(matches!(error, PutError::Protected { .. }), "{name}: {error}");
+        }
+        put(&protected, &file(&dir.join("other"), "new")).unwrap();
     }
 
     #[test]

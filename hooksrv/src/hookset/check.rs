@@ -8,7 +8,7 @@ use std::{
 };
 
 use muster_core::hooks::{
-    Digest, HookSet, SCRIPT_PATH, SetEntry,
+    Digest, HookSet, HooksVersion, SCRIPT_PATH, SetEntry,
     lint::{Interpreter, Linter, SetFiles, SetFindings, set_findings},
 };
 use muster_proto::hookset::{HookStoreError, digest_of, failed};
@@ -33,13 +33,14 @@ pub(super) struct CheckedSet {
 }
 
 impl HookSets {
-    /// Checks a set that was put together here, with this host's interpreters. Blocks.
-    pub(super) fn findings(&self, set: &HookSet, made: &Path) -> SetFindings {
+    /// Checks a set that was put together here, with this host's interpreters, as a version of the interface has it.
+    /// Blocks.
+    pub(super) fn findings(&self, version: HooksVersion, set: &HookSet, made: &Path) -> SetFindings {
         let content = |digest: &Digest| self.store().read(digest).ok();
         let no_exec_mount =
             rustix::fs::statvfs(made).is_ok_and(|mount| mount.f_flag.contains(StatVfsMountFlags::NOEXEC));
         let files = SetFiles { content: &content, no_exec_mount, is_there: &is_there };
-        set_findings(&Linter::new(), set, &files)
+        set_findings(&Linter::of(version), set, &files)
     }
 
     /// Compares the set in use with its list. Blocks.

@@ -9,8 +9,8 @@ use std::{
 };
 
 use muster_core::hooks::{
-    Class, Digest, Env, HookPolicy, HookResult, HookSet, Phase, SET_BYTES_MAX, SET_ENTRIES_MAX,
-    lint::SetFindings,
+    Class, Digest, Env, HookPolicy, HookResult, HookSet, HooksVersion, Phase, SET_BYTES_MAX, SET_ENTRIES_MAX,
+    ScriptOutcome, lint::SetFindings,
 };
 use muster_core::ops::SYNC_PREFIX;
 use muster_proto::{
@@ -96,6 +96,8 @@ struct Begin {
     context: Context,
     digest: Digest,
     full: bool,
+    /// Of the interface between the cluster and its scripts.
+    version: HooksVersion,
     policy: HookPolicy,
     env: Env,
 }
@@ -106,12 +108,16 @@ impl Begin {
         let variable =
             |variable: v1::HookSetVariable| v1::EnvVariable { name: variable.name, value: variable.value };
         let env: Vec<v1::EnvVariable> = wire.env.into_iter().map(variable).collect();
+        let env = parse_env(&env)?;
+        // A master of old sends none; its clusters had version 1.
+        let version = env.get("HOOKS_VERSION").and_then(HooksVersion::parse).unwrap_or_default();
         Ok(Begin {
             context,
+            version,
             digest: wire.digest.parse().map_err(invalid)?,
             full: wire.full,
             policy: wire.policy.unwrap_or_default().try_into().map_err(invalid)?,
-            env: parse_env(&env)?,
+            env,
         })
     }
 }
@@ -236,11 +242,11 @@ impl Session {
         tell(&self.events, Event::Wanted(v1::HookFilesWanted { sha256 })).await?;
         self.receive(&mut inputs, wanted.into_iter().collect()).await?;
         let (made, findings) = {
-            let set = Arc::clone(&set);
+            let (set, version) = (Arc::clone(&set), self.begin.version);
             self.blocking(move |sets| {
                 sync_all_below(sets.store().dir())?;
                 let made = sets.assemble(&set, &digest)?;
-                let findings = sets.findings(&set, &made);
+                let findings = sets.findings(version, &set, &made);
                 Ok::<_, HookStoreError>((made, findings))
             })
             .await?
@@ -443,8 +449,14 @@ fn verdict(policy: &HookPolicy, result: &HookResult) -> Result<Vec<String>, Stri
             .chars()
             .take(OUTPUT_CHARS_TOLD)
             .collect();
-        let line =
+        let mut line =
             format!("{}: {}: {}", script.name, script.outcome.text(), output.trim_end().replace('\n', " | "));
+        if matches!(script.outcome, ScriptOutcome::NotExecutable { .. }) {
+            // It would refuse the set that mends it, for ever.
+            line += &format!(
+                " (a script of the same name in the {SYNC_PREFIX}-pre.d of this node's own hooks is run in its place)"
+            );
+        }
         match policy.class(&script.outcome) {
             Class::Success => {}
             Class::Warning => warnings.push(line),

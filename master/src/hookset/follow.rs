@@ -6,15 +6,14 @@ use std::{
 };
 
 use futures::future::BoxFuture;
-use muster_core::{hooks::Digest, names::NodeName};
+use muster_core::{hooks::Digest, names::NodeName, ops::sync_env};
 use tokio::{
-    sync::MutexGuard,
+    sync::OwnedMutexGuard,
     time::{interval, timeout},
 };
 use tonic::Code;
 use uuid::Uuid;
 
-use super::sync::sync_env;
 use crate::{
     master::{Master, Standing},
     nodes::{BeforeHooks, Brought, CallError, NodeClient, SetAsk, SetAttempt, SetOffer},
@@ -57,7 +56,7 @@ fn remember_until(client: &NodeClient, tried: Digest, refused: Option<String>, p
 pub(super) async fn bring(
     master: &Master,
     client: &NodeClient,
-    turn: &MutexGuard<'_, ()>,
+    turn: &OwnedMutexGuard<()>,
     offer: &SetOffer,
     ask: &SetAsk,
 ) -> Result<Brought, CallError> {
@@ -97,11 +96,24 @@ fn look(master: &Arc<Master>) {
         if client.not_reached().is_some() || !is_due(&client, &wanted) {
             continue;
         }
-        // Before it begins, so that it begins once.
-        remember(&client, wanted, refused_last(&client));
-        let master = master.clone();
-        tokio::spawn(async move { bring_wanted(&master, &client).await });
+        // Where another is about it, the next look sees what is left to do.
+        let Some(turn) = client.try_set_turn() else { continue };
+        if is_begun(&client, wanted) {
+            let master = master.clone();
+            tokio::spawn(async move { bring_wanted(&master, &client, turn).await });
+        }
     }
+}
+
+/// Whether a set is to be brought now; it is asked by who has the node's turn, and keeps it until the set is there, so that
+/// from this moment on hooks wait for it.
+fn is_begun(client: &NodeClient, wanted: Digest) -> bool {
+    let due = is_due(client, &wanted);
+    if due {
+        // Before it begins, so that one which can't be brought is not tried at each look.
+        remember(client, wanted, refused_last(client));
+    }
+    due
 }
 
 fn refused_last(client: &NodeClient) -> Option<String> {
@@ -116,6 +128,12 @@ pub(super) fn last_refusal(master: &Master, name: &NodeName) -> Option<String> {
 /// Whether a node uses another set than it should, as far as is known.
 fn is_behind(client: &NodeClient, wanted: &Digest) -> bool {
     client.used_set().is_some_and(|used| used.digest != Some(wanted.to_string()))
+}
+
+/// Whether a node that is behind is about to be brought the set that it should have.
+pub(super) fn is_coming(client: &NodeClient, wanted: &Digest) -> bool {
+    let is_behind = is_behind(client, wanted);
+    is_behind && attempt_is_due(client.set_attempt().as_ref(), is_behind, wanted, client.connections())
 }
 
 /// Whether a node is to be brought the set that it should have, or asked to compare it.
@@ -145,8 +163,7 @@ fn wanted_by(master: &Master, name: &NodeName) -> Option<Digest> {
 }
 
 /// Brings the set that the node is to have at this moment.
-async fn bring_wanted(master: &Arc<Master>, client: &NodeClient) {
-    let turn = client.set_turn().await;
+async fn bring_wanted(master: &Arc<Master>, client: &NodeClient, turn: OwnedMutexGuard<()>) {
     let Some(cluster) = master.view.cluster() else { return };
     let Some(wanted) = wanted_by(master, client.name()) else { return };
     let offered = {
@@ -192,14 +209,15 @@ pub(crate) fn before_hooks(master: std::sync::Weak<Master>) -> BeforeHooks {
 
 async fn bring_before_hooks(master: Arc<Master>, client: NodeClient) {
     let Some(wanted) = wanted_by(&master, client.name()) else { return };
-    if is_behind(&client, &wanted) && !is_due(&client, &wanted) {
-        // Another is about it, or nobody is, and then the turn is free.
-        drop(client.set_turn().await);
+    if !is_behind(&client, &wanted) && !is_due(&client, &wanted) {
+        return;
     }
-    if is_due(&client, &wanted) {
-        remember(&client, wanted, refused_last(&client));
+    // Another may be about it, and then it is done; or nobody is, and then the turn is free.
+    let turn = client.set_turn().await;
+    let Some(wanted) = wanted_by(&master, client.name()) else { return };
+    if is_begun(&client, wanted) {
         // On a task of its own: what was begun goes on when the hooks do not wait any more.
-        let bringing = tokio::spawn(async move { bring_wanted(&master, &client).await });
+        let bringing = tokio::spawn(async move { bring_wanted(&master, &client, turn).await });
         // It tells itself what went wrong.
         drop(bringing.await);
     }
@@ -207,7 +225,45 @@ async fn bring_before_hooks(master: Arc<Master>, client: NodeClient) {
 
 #[cfg(test)]
 mod tests {
+    use futures::FutureExt;
+
     use super::*;
+    use crate::nodes::{Limits, NodeRegistry, Settings, UsedSet};
+
+    /// A node that is never called.
+    fn client() -> NodeClient {
+        NodeRegistry::new(Settings {
+            local: NodeName::parse("node1").unwrap(),
+            local_socket: "/nonexistent".into(),
+            version: String::new(),
+            limits: Limits::default(),
+            alive_jobs: Arc::new(Default::default),
+            guests: Arc::new(Vec::new),
+            office_lost: Arc::new(|_| {}),
+            host_told: Arc::new(|_, _| {}),
+        })
+        .local()
+    }
+
+    #[tokio::test]
+    async fn hooks_wait_for_a_set_from_the_moment_that_its_bringing_is_decided() {
+        let (client, wanted) = (client(), Digest::new([1; 32]));
+        assert!(!is_begun(&client, wanted), "it has not said what it uses");
+        client.uses_set(UsedSet { digest: None });
+        assert!(is_coming(&client, &wanted));
+        let turn = client.try_set_turn().unwrap();
+        assert!(is_begun(&client, wanted));
+        // The task that brings it has done nothing yet.
+        assert!(is_behind(&client, &wanted) && !is_due(&client, &wanted));
+        assert!(client.try_set_turn().is_none() && client.set_turn().now_or_never().is_none());
+        client.uses_set(UsedSet { digest: Some(wanted.to_string()) });
+        drop(turn);
+        let turn = client.set_turn().now_or_never().unwrap();
+        assert!(!is_begun(&client, wanted), "who waited finds it done");
+        drop(turn);
+        client.uses_set(UsedSet { digest: None });
+        assert!(!is_coming(&client, &wanted), "it was tried, and did not come");
+    }
 
     #[test]
     fn a_node_that_is_behind_is_not_left_alone_because_another_set_was_tried() {

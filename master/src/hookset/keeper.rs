@@ -117,6 +117,12 @@ impl HookSetKeeper {
         *self.record.lock().expect(A_LOCK) = HookSetRecord::default();
     }
 
+    /// Whether a sync goes on. Asked without a try to begin one: a sync that came at that moment would be refused.
+    pub(super) fn is_syncing(&self) -> bool {
+        // Who holds the turn has its own share of it.
+        Arc::strong_count(&self.turn) > 1
+    }
+
     /// Which set each node is to have.
     pub(crate) fn record(&self) -> HookSetRecord {
         self.record.lock().expect(A_LOCK).clone()
@@ -204,6 +210,16 @@ mod tests {
         assert_eq!(trial.wanted(&node(&cluster, 2)), Some(one));
         let next = trial.after(two, &cluster, Some(&[NodeName::parse("node3").unwrap()].into()));
         assert_eq!(next.own.len(), 1, "what was a node's that is gone is forgotten");
+    }
+
+    #[tokio::test]
+    async fn a_sync_is_seen_by_its_turn() {
+        let keeper = HookSetKeeper::new(Path::new("/nonexistent"));
+        assert!(!keeper.is_syncing());
+        let turn = Arc::clone(&keeper.turn).try_lock_owned().unwrap();
+        assert!(keeper.is_syncing());
+        drop(turn);
+        assert!(!keeper.is_syncing());
     }
 
     #[test]

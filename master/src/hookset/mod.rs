@@ -19,7 +19,7 @@ mod source;
 mod sync;
 mod watch;
 
-pub(crate) use diff::diff;
+pub(crate) use diff::{Compared, compare, diff};
 pub(crate) use follow::{before_hooks, keep};
 pub(crate) use keeper::HookSetKeeper;
 pub(crate) use sync::{SyncFailure, Wish, sync};

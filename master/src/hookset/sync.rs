@@ -4,10 +4,10 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use futures::{StreamExt, stream::FuturesUnordered};
 use muster_core::{
-    hooks::{Env, HookSet, Phase, lint},
+    hooks::{HookSet, HooksVersion, lint},
     model::Cluster,
     names::{NodeName, nearest},
-    ops::SYNC_PREFIX,
+    ops::sync_env,
 };
 use muster_proto::{hookset::set_digest, v1};
 use tokio::{
@@ -28,8 +28,6 @@ use crate::{
 
 /// Reading and checking the directory: 64 MiB at most, but perhaps from another host.
 const READ_LIMIT: Duration = Duration::from_secs(60);
-/// What the scripts see as the operation, which is none.
-const OP_ID: &str = "OP_HOOKS_SYNC";
 
 /// What is asked for.
 #[derive(Debug, Clone)]
@@ -164,7 +162,7 @@ async fn sync_in_turn(
     let keeper = &master.hook_sets;
     let cluster = master.cluster().map_err(|status| SyncFailure::Stopping(status.message().to_owned()))?;
     let targets = targets(&cluster, wish)?;
-    let (offer, warnings) = read(master, turn).await?;
+    let (offer, warnings) = read(master, turn, cluster.hooks.version).await?;
     if wish.only_new && keeper.record().cluster == Some(offer.digest) {
         return Ok(v1::HookSetDone::default());
     }
@@ -217,8 +215,12 @@ fn targets(cluster: &Cluster, wish: &Wish) -> Result<BTreeSet<NodeName>, SyncFai
     Ok(named.clone())
 }
 
-/// Reads and checks the directory; its set and what is to be shown.
-async fn read(master: &Arc<Master>, turn: &Turn) -> Result<(SetOffer, Vec<String>), SyncFailure> {
+/// Reads and checks the directory, as the cluster's version of the interface has it; its set and what is to be shown.
+async fn read(
+    master: &Arc<Master>,
+    turn: &Turn,
+    version: HooksVersion,
+) -> Result<(SetOffer, Vec<String>), SyncFailure> {
     let dir = master.config.hooks_source.clone().ok_or(SyncFailure::NoSource)?;
     let shown = dir.display().to_string();
     let reading = {
@@ -227,7 +229,7 @@ async fn read(master: &Arc<Master>, turn: &Turn) -> Result<(SetOffer, Vec<String
             let _held = turn;
             let store = master.hook_sets.store();
             let set = read_source(&dir, store)?;
-            let findings = findings(&set, store);
+            let findings = findings(&set, store, version);
             Ok::<_, SourceError>((set, findings))
         })
     };
@@ -243,28 +245,14 @@ async fn read(master: &Arc<Master>, turn: &Turn) -> Result<(SetOffer, Vec<String
 }
 
 /// What can be said on any host; whether a node has the interpreters is for the node to say.
-fn findings(set: &HookSet, store: &muster_proto::hookset::HookStore) -> lint::SetFindings {
+fn findings(
+    set: &HookSet,
+    store: &muster_proto::hookset::HookStore,
+    version: HooksVersion,
+) -> lint::SetFindings {
     let content = |digest: &_| store.read(digest).ok();
     let files = lint::SetFiles { content: &content, no_exec_mount: false, is_there: &|_| true };
-    lint::set_findings(&lint::Linter::new(), set, &files)
-}
-
-/// The environment of `hooks-sync-pre.d`, without what the node adds.
-pub(super) fn sync_env(cluster: &Cluster, user: &str) -> Env {
-    let version = cluster.hooks.version;
-    Env::new()
-        .set("HOOKS_VERSION", version.value())
-        .set("HOOKS_PHASE", version.phase(Phase::Pre))
-        .set("HOOKS_PATH", SYNC_PREFIX)
-        .set("CLUSTER", cluster.name.as_str())
-        .set("MASTER", cluster.master.as_str())
-        .set("OBJECT_TYPE", "CLUSTER")
-        .set("OP_ID", OP_ID)
-        .set("OP_CODE", OP_ID)
-        .set("OP_TARGET", cluster.name.as_str())
-        .set("JOB_ID", "0")
-        .set("JOB_USER", user)
-        .set("JOB_REASON", "")
+    lint::set_findings(&lint::Linter::of(version), set, &files)
 }
 
 /// The guard that must be sure to run sits on the master's own host: what its node refuses is no set for anybody. It has the

@@ -9,21 +9,19 @@ use tonic::{Response, Status};
 use super::{
     client::{NodeClient, Tries},
     limits::words,
-    link::{Link, NodeInfo, greet},
+    link::{Link, NodeInfo},
     trouble::CallError,
 };
 
 impl NodeClient {
-    /// Greets the node, also when it is connected, and returns what it says of itself. With `probe` a silent node
-    /// costs one short limit.
+    /// Sees to it that the node is connected, and returns what it said of itself in the connection's greeting. With
+    /// `probe` a silent node costs one short limit.
     ///
     /// # Errors
     /// When it is not reached or refuses.
     pub async fn hello(&self, probe: bool) -> Result<NodeInfo, CallError> {
         let link = self.ready(&mut Tries::new(probe)).await?;
-        let info = greet(&self.inner.shared, self.name(), &link).await?;
-        self.seen().info = Some(info.clone());
-        Ok(info)
+        Ok(link.info.clone())
     }
 
     /// Ends all that goes on for a job on the node, scripts, calls and copies; returns how many there were. Nothing of

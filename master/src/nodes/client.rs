@@ -16,6 +16,7 @@ use muster_core::names::NodeName;
 use muster_proto::v1;
 use tokio::{
     sync::watch,
+    task::AbortHandle,
     time::{sleep, timeout},
 };
 
@@ -57,7 +58,7 @@ pub(super) struct Inner {
     /// One push of facts at a time.
     pub(super) facts_gate: tokio::sync::Mutex<()>,
     /// One hook set at a time.
-    pub(super) set_gate: tokio::sync::Mutex<()>,
+    pub(super) set_gate: Arc<tokio::sync::Mutex<()>>,
 }
 
 /// What is known of the node.
@@ -81,7 +82,7 @@ struct Connection {
 
 enum State {
     Down { lost: Option<Lost> },
-    Dialling(Dialling),
+    Dialling { end: Dialling, task: AbortHandle },
     Up(Arc<Link>),
 }
 
@@ -144,7 +145,7 @@ impl NodeClient {
             seen: Mutex::default(),
             facts_acked: AtomicU64::new(FACTS_UNKNOWN),
             facts_gate: tokio::sync::Mutex::default(),
-            set_gate: tokio::sync::Mutex::default(),
+            set_gate: Arc::default(),
         };
         NodeClient { inner: Arc::new(inner) }
     }
@@ -154,10 +155,14 @@ impl NodeClient {
         &self.inner.name
     }
 
-    /// Makes later calls use a new connection; calls that run keep theirs.
+    /// Makes later calls use a new connection; calls that run keep theirs. One that is being made is given up: its
+    /// greeting must not be heard when the next connection is in use.
     pub fn reset(&self) {
         let mut connection = self.connection();
         connection.generation += 1;
+        if let State::Dialling { task, .. } = &connection.state {
+            task.abort();
+        }
         connection.state = State::Down { lost: None };
         drop(connection);
         self.inner.resets.send_modify(|count| *count += 1);
@@ -167,34 +172,42 @@ impl NodeClient {
     pub(super) fn up(&self) -> Option<Arc<Link>> {
         match &self.connection().state {
             State::Up(link) => Some(link.clone()),
-            State::Down { .. } | State::Dialling(_) => None,
+            State::Down { .. } | State::Dialling { .. } => None,
         }
     }
 
     /// The connection, made first if there is none.
     pub(super) async fn link(&self) -> Result<Arc<Link>, CallError> {
-        let dialling = {
-            let mut connection = self.connection();
-            match &connection.state {
-                State::Up(link) => return Ok(link.clone()),
-                State::Dialling(dialling) => dialling.clone(),
-                State::Down { .. } => {
-                    let dialling = self.begin_dial(connection.generation);
-                    connection.state = State::Dialling(dialling.clone());
-                    dialling
+        loop {
+            let (generation, dialling) = {
+                let mut connection = self.connection();
+                let generation = connection.generation;
+                match &connection.state {
+                    State::Up(link) => return Ok(link.clone()),
+                    State::Dialling { end, .. } => (generation, end.clone()),
+                    State::Down { .. } => {
+                        let (end, task) = self.begin_dial(generation);
+                        connection.state = State::Dialling { end: end.clone(), task };
+                        (generation, end)
+                    }
                 }
+            };
+            match dialling.await {
+                // Given up by a reset: the next one says how it is.
+                Err(_) if self.connection().generation != generation => {}
+                ended => return ended,
             }
-        };
-        dialling.await
+        }
     }
 
     /// Dials in a task of its own, so that a caller who stops waiting does not take it from the others.
-    fn begin_dial(&self, generation: u64) -> Dialling {
+    fn begin_dial(&self, generation: u64) -> (Dialling, AbortHandle) {
         let client = self.clone();
         let task = tokio::spawn(async move {
             let dialled = dial(&client.inner.shared, client.name(), &client.inner.target).await;
             client.dialled(generation, dialled)
         });
+        let handle = task.abort_handle();
         let client = self.clone();
         let end = async move {
             match task.await {
@@ -205,19 +218,16 @@ impl NodeClient {
                 }
             }
         };
-        end.boxed().shared()
+        (end.boxed().shared(), handle)
     }
 
-    fn dialled(
-        &self,
-        generation: u64,
-        dialled: Result<(Link, NodeInfo), CallError>,
-    ) -> Result<Arc<Link>, CallError> {
+    fn dialled(&self, generation: u64, dialled: Result<Link, CallError>) -> Result<Arc<Link>, CallError> {
         let mut connection = self.connection();
         let current = connection.generation == generation;
         match dialled {
-            Ok((link, info)) => {
+            Ok(link) => {
                 let link = Arc::new(link);
+                let info = link.info.clone();
                 if current {
                     connection.state = State::Up(link.clone());
                     self.inner.facts_acked.store(info.facts_serial, Ordering::Release);
@@ -235,9 +245,9 @@ impl NodeClient {
             Err(error) => {
                 if current {
                     connection.state = State::Down { lost: None };
+                    drop(connection);
+                    self.seen().trouble = Some(error.to_string());
                 }
-                drop(connection);
-                self.seen().trouble = Some(error.to_string());
                 Err(error)
             }
         }
@@ -282,7 +292,7 @@ impl NodeClient {
                 {
                     return Ok(Checked::Lost(lost.clone()));
                 }
-                State::Down { .. } | State::Dialling(_) => None,
+                State::Down { .. } | State::Dialling { .. } => None,
             }
         };
         let Some(link) = link else { return self.link().await.map(Checked::Usable) };

@@ -7,7 +7,7 @@ use std::{
 };
 
 use muster_core::model::Cluster;
-use muster_proto::v1;
+use muster_proto::{convert::hooks::version_to_wire, v1};
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
@@ -40,6 +40,7 @@ pub fn facts_of(cluster: &Cluster) -> v1::Facts {
                 role: client.role.as_str().to_owned(),
             })
             .collect(),
+        hooks_version: Some(version_to_wire(cluster.hooks.version)),
     }
 }
 

@@ -18,7 +18,7 @@ use muster_proto::{
     v1::{self, sync_hooks_event::Event, sync_hooks_input::Input},
 };
 use tokio::{
-    sync::{MutexGuard, mpsc, oneshot},
+    sync::{OwnedMutexGuard, mpsc, oneshot},
     time::{sleep_until, timeout},
 };
 use tokio_stream::wrappers::ReceiverStream;
@@ -126,9 +126,19 @@ impl NodeClient {
         self.seen().set_attempt = Some(attempt);
     }
 
+    /// Notes what the node uses.
+    pub(crate) fn uses_set(&self, used: UsedSet) {
+        self.seen().hook_set = Some(used);
+    }
+
     /// To be held while a set is chosen and brought: of two that bring sets to a node the later one chooses later.
-    pub async fn set_turn(&self) -> MutexGuard<'_, ()> {
-        self.inner.set_gate.lock().await
+    pub async fn set_turn(&self) -> OwnedMutexGuard<()> {
+        self.inner.set_gate.clone().lock_owned().await
+    }
+
+    /// The same, unless another is about it.
+    pub fn try_set_turn(&self) -> Option<OwnedMutexGuard<()>> {
+        self.inner.set_gate.clone().try_lock_owned().ok()
     }
 
     /// Brings a set. A node that has it answers at once.
@@ -137,7 +147,7 @@ impl NodeClient {
     /// When the node is not reached, or the sync fails there; it uses what it used, or the new one.
     pub async fn bring_set(
         &self,
-        _turn: &MutexGuard<'_, ()>,
+        _turn: &OwnedMutexGuard<()>,
         offer: &SetOffer,
         ask: &SetAsk,
     ) -> Result<Brought, CallError> {
@@ -145,7 +155,7 @@ impl NodeClient {
             |_| CallError::NotReached(format!("the hook set was not taken within {}", words(SYNC_LIMIT)));
         let brought = timeout(SYNC_LIMIT, self.bring_set_tries(offer, ask)).await.map_err(silent)??;
         if brought.refused.is_none() {
-            self.seen().hook_set = Some(UsedSet { digest: Some(offer.digest.to_string()) });
+            self.uses_set(UsedSet { digest: Some(offer.digest.to_string()) });
         }
         Ok(brought)
     }

@@ -4,7 +4,10 @@
 use std::{
     net::SocketAddr,
     path::PathBuf,
-    sync::{Mutex, PoisonError},
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
@@ -58,8 +61,12 @@ pub(super) enum Target {
 /// A connection that was greeted.
 pub(super) struct Link {
     channel: Channel,
+    /// The answer to its greeting.
+    pub(super) info: NodeInfo,
     since: Instant,
     answered: Mutex<Instant>,
+    /// The highest number of a state that came on it.
+    newest_state: AtomicU64,
 }
 
 impl Link {
@@ -82,6 +89,11 @@ impl Link {
     /// Notes that the daemon has just answered.
     pub(super) fn answered(&self) {
         *self.answered.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+    }
+
+    /// Whether no newer state has come on this connection.
+    pub(super) fn is_newest(&self, state: &v1::NodeState) -> bool {
+        self.newest_state.fetch_max(state.number, Ordering::SeqCst) <= state.number
     }
 
     pub(super) fn idle(&self) -> Duration {
@@ -111,11 +123,7 @@ impl Link {
 }
 
 /// Connects to a node and greets it.
-pub(super) async fn dial(
-    shared: &Shared,
-    name: &NodeName,
-    target: &Target,
-) -> Result<(Link, NodeInfo), CallError> {
+pub(super) async fn dial(shared: &Shared, name: &NodeName, target: &Target) -> Result<Link, CallError> {
     let limit = shared.limits().connect;
     let channel = if limit < CONNECT_LIMIT {
         let silent = |_| CallError::NotReached(format!("no answer within {}", words(limit)));
@@ -124,9 +132,10 @@ pub(super) async fn dial(
         // The transport's own limit also tells what was being waited for.
         connect(shared, target).await?
     };
-    let link = Link { channel, since: Instant::now(), answered: Mutex::new(Instant::now()) };
-    let info = greet(shared, name, &link).await?;
-    Ok((link, info))
+    let since = Instant::now();
+    let info = greet(shared, name, &channel).await?;
+    let answered = Mutex::new(Instant::now());
+    Ok(Link { channel, info, since, answered, newest_state: AtomicU64::new(0) })
 }
 
 async fn connect(shared: &Shared, target: &Target) -> Result<Channel, CallError> {
@@ -145,8 +154,9 @@ async fn connect(shared: &Shared, target: &Target) -> Result<Channel, CallError>
     dialled.map_err(|error| CallError::NotReached(error.to_string()))
 }
 
-/// The first call on a connection; may be repeated.
-pub(super) async fn greet(shared: &Shared, name: &NodeName, link: &Link) -> Result<NodeInfo, CallError> {
+/// The first call on a connection, before anybody else has it, and never again: the node ends what is not among the jobs
+/// that are named here, and a job that came meanwhile has its runs on the same connection.
+async fn greet(shared: &Shared, name: &NodeName, channel: &Channel) -> Result<NodeInfo, CallError> {
     let limit = shared.limits().hello;
     let sent = Instant::now();
     let sent_ms = now_ms();
@@ -157,15 +167,14 @@ pub(super) async fn greet(shared: &Shared, name: &NodeName, link: &Link) -> Resu
         alive_jobs: alive.all.into_iter().collect(),
         now_ms: sent_ms,
         node_name: name.as_str().to_owned(),
-        guests: (shared.settings.guests)(name).into_iter().map(generation).collect(),
+        guests: (shared.settings.guests)().into_iter().map(generation).collect(),
         ending_jobs: alive.ending.into_iter().collect(),
     };
-    let answer = timeout(limit, link.agent().hello(request)).await;
+    let answer = timeout(limit, AgentServiceClient::new(channel.clone()).hello(request)).await;
     let answer = answer
         .map_err(|_| CallError::NotReached(format!("no answer to the greeting within {}", words(limit))))?
         .map_err(|status| shared.error(&status))?
         .into_inner();
-    link.answered();
     // The node read its clock somewhere between question and answer: the middle is the best guess.
     let middle_ms = sent_ms + u64::try_from(sent.elapsed().as_millis() / 2).unwrap_or(0);
     Ok(NodeInfo {

@@ -228,7 +228,8 @@ impl NodeRegistry {
         self.inner.shared.epoch_above.load(Ordering::SeqCst)
     }
 
-    /// Greets all members at once; a silent one costs one short limit in all.
+    /// Sees to it that all members are connected, all at once; a silent one costs one short limit in all. What they say is
+    /// of their connection's greeting, which is at most as old as this office.
     pub async fn hello_all(&self) -> BTreeMap<NodeName, Result<NodeInfo, CallError>> {
         let clients = self.clients();
         let asked = clients.into_iter().map(|client| async move {

@@ -15,9 +15,9 @@ use super::{BeforeHooks, Limits};
 
 /// The jobs that have something to do: a node ends the runs of all others when it is greeted.
 pub type Alive = Arc<dyn Fn() -> AliveJobs + Send + Sync>;
-/// The instances that have files on a node, with their generations, as the configuration has them: a guest of an earlier
-/// generation is of the past, and the node kills it when it is greeted.
-pub type Guests = Arc<dyn Fn(&NodeName) -> Vec<(Uuid, u64)> + Send + Sync>;
+/// All instances with their generations, as the configuration has them: a guest of an earlier generation is of the past,
+/// and a node kills it when it is greeted, also where the instance has nothing on that node any more.
+pub type Guests = Arc<dyn Fn() -> Vec<(Uuid, u64)> + Send + Sync>;
 /// Told each state that a node pushes.
 pub type HostTold = Arc<dyn Fn(&NodeName, &v1::NodeState) + Send + Sync>;
 /// Told why when a node refuses this master's epoch: another master is in office. May be called more than once.

@@ -134,6 +134,11 @@ impl NodeClient {
         link.answered();
         let old = {
             let mut seen = self.seen();
+            // The watch and whoever asks for a fresh state hear of it at the same time: one that took long to gather does
+            // not take the newer one's place.
+            if !link.is_newest(&state) {
+                return Ok(state);
+            }
             seen.hook_set = Some(super::UsedSet { digest: state.hook_set.clone() });
             seen.state.replace((state.clone(), Instant::now()))
         };

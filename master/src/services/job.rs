@@ -226,13 +226,12 @@ async fn changed(
     events: &mpsc::Sender<Result<v1::JobEvent, Status>>,
 ) -> bool {
     let Some(parent) = parent.filter(|_| job.started_ms.is_none()) else {
-        return views.changed().await.is_ok();
+        return changed_or_left(views, events).await;
     };
     loop {
         tokio::select! {
-            changed = views.changed() => return changed.is_ok(),
+            goes_on = changed_or_left(views, events) => return goes_on,
             () = tokio::time::sleep(CYCLE_PERIOD) => {}
-            () = events.closed() => return false,
         }
         if let Err(why) = may_follow(master, parent, job.id()).await {
             drop(events.send(Err(why)).await);
@@ -241,9 +240,36 @@ async fn changed(
     }
 }
 
+/// Waits for a change; false when there will be none, or the client has gone. A job may wait for days, and clients that come
+/// and go meanwhile leave nothing behind.
+async fn changed_or_left<T, E>(views: &mut watch::Receiver<T>, events: &mpsc::Sender<E>) -> bool {
+    tokio::select! {
+        changed = views.changed() => changed.is_ok(),
+        () = events.closed() => false,
+    }
+}
+
 async fn waiting_now(master: &Master, job: &Job) -> Option<Waiting> {
     if job.started_ms.is_some() || job.over() {
         return Some(Waiting::new());
     }
     waiting::waiting(master).await.ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_follower_of_a_job_that_waits_ends_with_its_client() {
+        let (view, mut views) = watch::channel(0);
+        let (events, client) = mpsc::channel::<()>(1);
+        view.send_replace(1);
+        assert!(changed_or_left(&mut views, &events).await);
+        drop(client);
+        assert!(!changed_or_left(&mut views, &events).await, "the client has gone");
+        let (events, _client) = mpsc::channel::<()>(1);
+        drop(view);
+        assert!(!changed_or_left(&mut views, &events).await, "there is no such job any more");
+    }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use muster_core::ops::{Op, PendingNode};
 use muster_proto::{
-    convert,
+    convert::{self, operation::Submit},
     transport::Peer,
     v1::{self, operation_service_server::OperationService},
 };
@@ -31,36 +31,41 @@ impl OperationService for Operations {
         let peer = Peer::of(&request)?.clone();
         let master = &self.0;
         let submit = convert::operation::submit(request.into_inner(), &master.config.name)?;
-        let op = submit.op;
-        caller::check(&peer, op.submitter(), op.row().op_id)?;
-        let takeover = matches!(op, Op::MasterFailover(_)) && master.standing() == Standing::Standby;
-        if takeover {
-            takeover::begin(master).await?;
-        }
-        let request = driver::Request {
-            pending: pending(master, &op),
-            node_facts: facts_for(master, &op),
-            new_cluster: master.new_cluster(&op)?,
-            op,
-            user: caller::user(&peer, |uuid| master.client_name(uuid)),
-            reason: submit.reason,
-            dry_run: submit.dry_run,
-            request_id: submit.request_id,
-            depends: submit.depends,
-            priority: submit.priority,
-            parent: submit.parent,
-            will_wait: submit.will_wait,
+        caller::check(&peer, submit.op.submitter(), submit.op.row().op_id)?;
+        let takes_over = matches!(submit.op, Op::MasterFailover(_)) && master.standing() == Standing::Standby;
+        let job_id = if takes_over {
+            let request_id = submit.request_id.clone();
+            takeover::take_over(master, &request_id, hand_to_driver(master.clone(), peer, submit)).await?
+        } else {
+            takeover::check_not_beginning(master)?;
+            hand_to_driver(master.clone(), peer, submit).await?
         };
-        let (reply, answer) = oneshot::channel();
-        let reply = Box::new(move |result| drop(reply.send(result)));
-        master.send(driver::Command::Submit(Box::new(request), reply)).await?;
-        let result = answer.await.map_err(|_| Status::unavailable("the master is stopping"))?;
-        let job_id = result.map_err(|why| refused(&why))?;
-        if takeover {
-            tokio::spawn(takeover::see_to_the_end(master.clone(), job_id));
-        }
         Ok(Response::new(v1::SubmitResponse { job_id }))
     }
+}
+
+/// The number of the job, which is durable.
+async fn hand_to_driver(master: Arc<Master>, peer: Peer, submit: Submit) -> Result<u64, Status> {
+    let op = submit.op;
+    let request = driver::Request {
+        pending: pending(&master, &op),
+        node_facts: facts_for(&master, &op),
+        new_cluster: master.new_cluster(&op)?,
+        op,
+        user: caller::user(&peer, |uuid| master.client_name(uuid)),
+        reason: submit.reason,
+        dry_run: submit.dry_run,
+        request_id: submit.request_id,
+        depends: submit.depends,
+        priority: submit.priority,
+        parent: submit.parent,
+        will_wait: submit.will_wait,
+    };
+    let (reply, answer) = oneshot::channel();
+    let reply = Box::new(move |result| drop(reply.send(result)));
+    master.send(driver::Command::Submit(Box::new(request), reply)).await?;
+    let result = answer.await.map_err(|_| Status::unavailable("the master is stopping"))?;
+    result.map_err(|why| refused(&why))
 }
 
 fn refused(why: &SubmitRefusal) -> Status {

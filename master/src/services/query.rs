@@ -47,12 +47,15 @@ impl QueryService for Queries {
         request: Request<v1::ListNodesRequest>,
     ) -> Result<Response<v1::ListNodesResponse>, Status> {
         let wanted = request.into_inner();
-        let cluster = self.0.cluster()?;
-        let nodes = nodes_named(&cluster, &wanted.names)?;
         if wanted.live {
+            let cluster = self.0.cluster()?;
+            let nodes = nodes_named(&cluster, &wanted.names)?;
             let names: Vec<NodeName> = nodes.iter().map(|node| node.name.clone()).collect();
             self.0.nodes().refresh_live(&names).await;
         }
+        // After the wait, in which jobs went on: what nodes say is never older than this.
+        let cluster = self.0.cluster()?;
+        let nodes = nodes_named(&cluster, &wanted.names)?;
         let blocked = blocked_locks(&self.0);
         let nodes = nodes.into_iter().map(|node| {
             let mut info = self.node_info(&cluster, node);
@@ -67,12 +70,15 @@ impl QueryService for Queries {
         request: Request<v1::ListInstancesRequest>,
     ) -> Result<Response<v1::ListInstancesResponse>, Status> {
         let wanted = request.into_inner();
-        let cluster = self.0.cluster()?;
-        let instances = instances_named(&cluster, &wanted.names)?;
         if wanted.live {
+            let cluster = self.0.cluster()?;
+            instances_named(&cluster, &wanted.names)?;
             let names: Vec<NodeName> = cluster.nodes.keys().cloned().collect();
             self.0.nodes().refresh_live(&names).await;
         }
+        // After the wait, in which jobs went on: what nodes say is never older than this.
+        let cluster = self.0.cluster()?;
+        let instances = instances_named(&cluster, &wanted.names)?;
         let running = RunningGuests::new(&self.0, &cluster);
         let blocked = blocked_locks(&self.0);
         let instances = instances.into_iter().map(|instance| {

@@ -57,7 +57,7 @@ pub(crate) async fn verify(master: &Arc<Master>) -> Result<v1::VerifyResponse, S
     let names: Vec<_> = online.iter().map(|node| node.name.clone()).collect();
     master.nodes().refresh_live(&names).await;
     let hooks = futures::future::join_all(online.iter().map(|node| node_hooks(master, node))).await;
-    let sets = hookset::diff(master, &before, &BTreeSet::new()).await;
+    let sets = hookset::compare(master, &before, &BTreeSet::new()).await;
     let cluster = master.cluster()?;
     let busy = busy.end(master.view(), &before, &cluster);
     let mut findings = Findings::default();
@@ -261,14 +261,17 @@ fn hooks_findings(hooks: &v1::NodeHooks, findings: &mut Findings) {
     }
 }
 
-/// Nodes that do not use the set that they should; one that is not reached is a finding already.
-fn hook_set_findings(cluster: &Cluster, sets: &v1::DiffHookSetsResponse, findings: &mut Findings) {
+/// Nodes that do not use the set that they should; one that is not reached is a finding already, and of one that was being
+/// brought a set nothing can be said.
+fn hook_set_findings(cluster: &Cluster, sets: &hookset::Compared, findings: &mut Findings) {
+    let hookset::Compared { answer: sets, unsettled } = sets;
     if let Some(problem) = &sets.problem {
         let text =
             format!("the master can't bring the cluster's hook set to a node: {problem}; run gnt-hooks sync");
         findings.error("cluster", &cluster.name, "EHOOKSET", text);
     }
     for set in sets.nodes.iter().filter(|set| set.not_reached.is_none()) {
+        let settled = !unsettled.contains(&set.node);
         let refused = set.refused.as_ref().map(|why| format!(" (not taken: {why})")).unwrap_or_default();
         let text = match (&set.wanted, &set.used) {
             (Some(wanted), None) => format!("has no hook set, and should have {wanted}{refused}"),
@@ -278,10 +281,10 @@ fn hook_set_findings(cluster: &Cluster, sets: &v1::DiffHookSetsResponse, finding
             (None, Some(used)) => format!("uses the hook set {used}, which nobody knows here"),
             (Some(_), Some(_)) | (None, None) => String::new(),
         };
-        if !text.is_empty() {
+        if settled && !text.is_empty() {
             findings.error("node", &set.node, "ENODEHOOKSET", text);
         }
-        for change in &set.changed {
+        for change in set.changed.iter().filter(|_| settled) {
             let text = format!("its hook set is not as it was brought: {change}");
             findings.error("node", &set.node, "ENODEHOOKSET", text);
         }

@@ -172,7 +172,8 @@ impl Hypervisor for Fake {
                 KeptState::Stopped => RunState::Stopped,
             };
             let Kept { memory_mib, vcpus, generation, .. } = kept;
-            guests.push(GuestReport { instance, state, memory_mib, vcpus, generation });
+            let (accel, nic) = (None, None);
+            guests.push(GuestReport { instance, state, memory_mib, vcpus, generation, accel, nic });
         }
         guests.sort_by_key(|guest| guest.instance);
         Ok(guests)
@@ -236,7 +237,8 @@ mod tests {
         let bench = Bench::new();
         let fake = bench.hypervisor();
         let (instance, state) = (bench.guest.instance, RunState::Running);
-        let running = GuestReport { instance, state, memory_mib: 512, vcpus: 2, generation: 3 };
+        let (memory_mib, vcpus, generation, accel, nic) = (512, 2, 3, None, None);
+        let running = GuestReport { instance, state, memory_mib, vcpus, generation, accel, nic };
         for _ in 0..2 {
             fake.start(&bench.guest, &Cancel::default()).unwrap();
             assert_eq!(fake.states().unwrap(), vec![running.clone()]);

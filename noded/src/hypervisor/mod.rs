@@ -10,7 +10,7 @@ use std::{collections::BTreeMap, net::IpAddr, path::PathBuf, time::Duration};
 
 use muster_core::{
     calls::{MirrorLink, MirrorStatus, Sync as MirrorSync},
-    hypervisor::NicMode,
+    hypervisor::{self, NicMode},
 };
 use uuid::Uuid;
 
@@ -74,6 +74,15 @@ pub enum Accel {
     Tcg,
 }
 
+impl From<Accel> for hypervisor::Accel {
+    fn from(accel: Accel) -> Self {
+        match accel {
+            Accel::Kvm => hypervisor::Accel::Kvm,
+            Accel::Tcg => hypervisor::Accel::Tcg,
+        }
+    }
+}
+
 /// What a guest does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RunState {
@@ -102,6 +111,10 @@ pub struct GuestReport {
     pub vcpus: u32,
     /// With which it was started.
     pub generation: u64,
+    /// Who computes, where that is known.
+    pub accel: Option<hypervisor::Accel>,
+    /// How its network card is connected, where that is known.
+    pub nic: Option<NicMode>,
 }
 
 impl GuestReport {

@@ -13,6 +13,7 @@ use std::{
     time::Duration,
 };
 
+use muster_core::calls::MirrorStatus;
 use muster_hooksrv::spawn_detached;
 use muster_proto::transport::{MODE_PRIVATE, write_atomic};
 use serde::{Deserialize, Serialize};
@@ -306,6 +307,20 @@ impl Serving {
             }
         }
         Ok(())
+    }
+
+    /// Which of these copies are served to a peer by what was started for it, as ready, and all others as broken: what the
+    /// peer's guest wrote since something else served them, or nothing, is not there. One that hangs may have been cut off.
+    pub(crate) fn serves(&self, copies: &[Uuid], peer: &str) -> BTreeMap<Uuid, MirrorStatus> {
+        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_served = |copy: Uuid| {
+            let files = self.files(copy);
+            process::find(&files.pid).is_some()
+                && read(&files.record).is_some_and(|known| known.peer == peer)
+                && self.runtime.block_on(Qmp::connect(&files.control)).is_ok()
+        };
+        let status = |served: bool| if served { MirrorStatus::Ready } else { MirrorStatus::Broken };
+        copies.iter().map(|copy| (*copy, status(is_served(*copy)))).collect()
     }
 
     /// The copies that are served, by uuid.

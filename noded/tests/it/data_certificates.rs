@@ -38,8 +38,10 @@ pub(crate) struct Node {
 
 impl Node {
     pub(crate) async fn start(number: u8, name: &str) -> Self {
-        let [.., high, low] = std::process::id().to_be_bytes();
-        let address = Ipv4Addr::new(127, 100 | (high & 0x3f), low, number);
+        // 19 bits of the process, four of the node.
+        assert!(number < 16);
+        let [_, high, middle, low] = (std::process::id() << 4).to_be_bytes();
+        let address = Ipv4Addr::new(127, 128 | (high & 0x7f), middle, low | number);
         let mut program = Program::start().await;
         program.kill();
         let file = program.path("noded.toml");
@@ -195,7 +197,14 @@ async fn a_node_says_when_it_needs_a_data_certificate_and_forgets_it_when_it_lea
     node.install(&ca, true).await;
     assert!(!node.program.state().await.data_certificate_due);
     let first = node.dir().expect("a data certificate");
-    let files = ["ca-cert.pem", "client-cert.pem", "client-key.pem", "server-cert.pem", "server-key.pem"];
+    let files = [
+        "ca-cert.pem",
+        "client-cert.pem",
+        "client-key.pem",
+        "dh-params.pem",
+        "server-cert.pem",
+        "server-key.pem",
+    ];
     assert_eq!(names(&first), files);
     // A master of an older version renews the node's own certificate and leaves this one.
     node.install(&ca, false).await;

@@ -21,8 +21,9 @@ use crate::{
     qemu::{Console, guest, start, stop},
 };
 
-/// The end of a mirror whose peer hangs: the peer is given up after 3 s, and the rest is quick.
-const END_LIMIT: Duration = Duration::from_secs(12);
+/// The end of a mirror whose peer hangs: the peer is given up after 3 s, and the rest is quick; left alone, TCP would be waited
+/// for: minutes.
+const END_LIMIT: Duration = Duration::from_secs(30);
 
 /// A guest that boots nothing, so that its disk is written to by nobody.
 fn idle_paused() -> Call {

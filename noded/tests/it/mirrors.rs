@@ -12,8 +12,8 @@ use crate::{
     qemu::{Console, guest, start, stop},
 };
 
-/// Longest silence of a guest whose copy's node hangs.
-const CUT_OFF_LIMIT: Duration = Duration::from_secs(6);
+/// Longest silence of a guest whose copy's node hangs: some seconds; left alone, TCP would be waited for: minutes.
+const CUT_OFF_LIMIT: Duration = Duration::from_secs(30);
 
 fn start_paused() -> Call {
     Call::GuestStart(GuestStart { guest: Some(guest("small")), force: false, paused: true })

@@ -239,6 +239,12 @@ impl From<Output> for v1::Output {
             path: output.path.unwrap_or_default(),
             ports: output.ports.into_iter().map(|(uuid, port)| (uuid.to_string(), port.into())).collect(),
             mirrors: output.mirrors.into_iter().map(mirror).collect(),
+            same_uuids: output.same.iter().map(Uuid::to_string).collect(),
+            machines: output
+                .machines
+                .into_iter()
+                .map(|(uuid, machine)| (uuid.to_string(), mirror::machine_to_wire(machine)))
+                .collect(),
         }
     }
 }
@@ -253,6 +259,12 @@ impl TryFrom<v1::Output> for Output {
             mirrors: mirror::by_uuid("mirrors", &wire.mirrors, |status| {
                 mirror::mirror_status("mirrors", status)
             })?,
+            same: wire
+                .same_uuids
+                .iter()
+                .map(|text| fields::uuid("same_uuids", text))
+                .collect::<Result<_, _>>()?,
+            machines: mirror::by_uuid("machines", &wire.machines, mirror::machine_from_wire)?,
             ..Output::default()
         })
     }
@@ -277,7 +289,8 @@ impl TryFrom<v1::Answer> for CallAnswer {
 #[cfg(test)]
 mod tests {
     use muster_core::{
-        calls::{Call, MasterCall},
+        calls::{Call, Machine, MasterCall},
+        hypervisor::{Accel, NicMode},
         ops::{Given, JobFacts, Op, StepKind, all_examples},
     };
 
@@ -332,6 +345,20 @@ mod tests {
             path: Some("/srv/export/1".to_owned()),
             ports: [(Uuid::nil(), 4711)].into(),
             mirrors: [(Uuid::nil(), MirrorStatus::Broken), (Uuid::max(), MirrorStatus::Ready)].into(),
+            same: [Uuid::max()].into(),
+            machines: [
+                (Uuid::nil(), Machine { memory_mib: 96, vcpus: 1, accel: None, nic: None }),
+                (
+                    Uuid::max(),
+                    Machine {
+                        memory_mib: 512,
+                        vcpus: 2,
+                        accel: Some(Accel::Kvm),
+                        nic: Some(NicMode::Bridge("br0".to_owned())),
+                    },
+                ),
+            ]
+            .into(),
             ..Output::default()
         };
         assert_eq!(Output::try_from(v1::Output::from(output.clone())), Ok(output.clone()));

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use muster_core::calls::{MigrationCall, MirrorCall, MirrorLink, MirrorStatus, Sync};
+use muster_core::calls::{Machine, MigrationCall, MirrorCall, MirrorLink, MirrorStatus, Sync};
 use uuid::Uuid;
 
 use super::{WireError, fields};
@@ -57,17 +57,33 @@ pub fn mirror_status(field: &'static str, wire: i32) -> Result<MirrorStatus, Wir
 }
 
 /// Reads what an output says by uuid.
-pub(super) fn by_uuid<T, W: Copy>(
+pub(super) fn by_uuid<T, W: Clone>(
     field: &'static str,
     wire: &std::collections::HashMap<String, W>,
     read: impl Fn(W) -> Result<T, WireError>,
 ) -> Result<BTreeMap<Uuid, T>, WireError> {
-    wire.iter().map(|(uuid, value)| Ok((fields::uuid(field, uuid)?, read(*value)?))).collect()
+    wire.iter().map(|(uuid, value)| Ok((fields::uuid(field, uuid)?, read(value.clone())?))).collect()
 }
 
 /// Reads the port of an output.
 pub(super) fn output_port(wire: u32) -> Result<u16, WireError> {
     port(wire)?.ok_or(WireError::Missing { field: "ports" })
+}
+
+pub(super) fn machine_to_wire(machine: Machine) -> v1::Machine {
+    v1::Machine {
+        memory_mib: machine.memory_mib,
+        vcpus: machine.vcpus,
+        accel: machine.accel.map(|accel| accel.as_str().to_owned()).unwrap_or_default(),
+        nic: machine.nic.map(|nic| nic.to_text()).unwrap_or_default(),
+    }
+}
+
+pub(super) fn machine_from_wire(wire: v1::Machine) -> Result<Machine, WireError> {
+    let said = |text: String| Some(text).filter(|text| !text.is_empty());
+    let accel = said(wire.accel).map(|text| fields::accel("accel", &text)).transpose()?;
+    let nic = said(wire.nic).map(|text| fields::nic("nic", &text)).transpose()?;
+    Ok(Machine { memory_mib: wire.memory_mib, vcpus: wire.vcpus, accel, nic })
 }
 
 fn sync_to_wire(sync: Sync) -> v1::MirrorSync {
@@ -150,6 +166,9 @@ impl From<MirrorCall> for v1::MirrorCall {
                 instance_uuid: instance.to_string(),
                 copy_uuids: texts(&copies),
             }),
+            MirrorCall::Served { copies, peer } => {
+                Wire::Served(v1::CopiesServed { copy_uuids: texts(&copies), peer: peer.into() })
+            }
         };
         v1::MirrorCall { call: Some(call) }
     }
@@ -196,6 +215,9 @@ impl TryFrom<v1::MirrorCall> for MirrorCall {
             Wire::Check(w) => {
                 MirrorCall::Check { instance: instance(&w.instance_uuid)?, copies: copies(&w.copy_uuids)? }
             }
+            Wire::Served(w) => {
+                MirrorCall::Served { copies: copies(&w.copy_uuids)?, peer: fields::node("peer", &w.peer)? }
+            }
         })
     }
 }
@@ -204,6 +226,9 @@ impl From<MigrationCall> for v1::MigrationCall {
     fn from(call: MigrationCall) -> Self {
         use v1::migration_call::Call as Wire;
         let call = match call {
+            MigrationCall::Machine { instance, name } => {
+                Wire::Machine(v1::MigrateMachine { instance_uuid: instance.to_string(), name: name.into() })
+            }
             MigrationCall::Receive { guest, peer, listen } => Wire::Receive(v1::MigrateReceive {
                 guest: Some(guest.into()),
                 peer: peer.into(),
@@ -234,6 +259,10 @@ impl TryFrom<v1::MigrationCall> for MigrationCall {
         use v1::migration_call::Call as Wire;
         let instance = |text: &str| fields::uuid("instance_uuid", text);
         Ok(match wire.call.ok_or(WireError::Missing { field: "migration.call" })? {
+            Wire::Machine(w) => MigrationCall::Machine {
+                instance: instance(&w.instance_uuid)?,
+                name: fields::instance("name", &w.name)?,
+            },
             Wire::Receive(w) => MigrationCall::Receive {
                 guest: w.guest.ok_or(WireError::Missing { field: "guest" })?.try_into()?,
                 peer: fields::node("peer", &w.peer)?,

@@ -3,7 +3,7 @@
 
 use muster_core::model::{Client, Cluster, Disk, Export, Instance, Node};
 
-use super::fields;
+use super::{fields, hooks::version_to_wire};
 use crate::v1;
 
 fn names<'a>(instances: impl Iterator<Item = &'a Instance>) -> Vec<String> {
@@ -143,6 +143,7 @@ pub fn facts(cluster: &Cluster) -> v1::Facts {
         nodes: cluster.nodes.values().map(node).collect(),
         instances: cluster.instances.keys().map(ToString::to_string).collect(),
         clients: cluster.clients.values().map(client).collect(),
+        hooks_version: Some(version_to_wire(cluster.hooks.version)),
     }
 }
 

@@ -6,6 +6,7 @@ mod doors;
 mod enrolment;
 mod kinds;
 mod methods;
+mod office;
 mod remote;
 mod renewal;
 mod sockets;

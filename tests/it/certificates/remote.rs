@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use crate::cluster::{Cluster, devcluster_program, run};
+use crate::cluster::{Cluster, devcluster_program, run, start, wait_for};
 
 /// `gnt` over TCP as the client whose files are in the cluster's directory.
 fn remote(cluster: &Cluster, client: &str, line: &str) -> Command {
@@ -44,4 +44,38 @@ fn a_remote_client_does_what_its_role_allows_until_it_is_revoked() {
     let output = run(remote(&cluster, "reader", "node list"));
     assert_ne!(output.status.code(), Some(0), "{output}");
     run(remote(&cluster, "operator", "node list")).exits(0);
+}
+
+#[test]
+fn a_remote_admin_who_destroys_the_cluster_is_told_how_that_ended() {
+    let cluster = Cluster::up(1);
+    let out = cluster.dir().display().to_string();
+    cluster.ok(&format!("cluster client-cert sign --role admin --out {out} boss"));
+    // The job goes on for long behind its commit.
+    let gate = cluster.dir().join("gate");
+    let wait = format!("while [ ! -e {} ]; do sleep 0.05; done", gate.display());
+    cluster.script(1, "global-post.d", "10-wait", &wait);
+    let destroy = start(remote(&cluster, "boss", "cluster destroy -f dev"), "");
+    wait_for("the cluster is gone", || cluster.gnt("cluster info").status.code() == Some(1));
+    std::fs::write(&gate, "").unwrap();
+    destroy.finish().exits(0).does_not_say("lost");
+
+    // A new cluster, made at once, accepts nobody of the one before, and serves its own.
+    cluster.ok("cluster init dev");
+    assert_ne!(run(remote(&cluster, "boss", "node list")).status.code(), Some(0));
+    cluster.ok(&format!("cluster client-cert sign --role admin --out {out} new-boss"));
+    run(remote(&cluster, "new-boss", "node list")).exits(0).says(&["node1"]);
+}
+
+#[test]
+fn after_a_cluster_is_destroyed_its_doors_are_shut() {
+    let cluster = Cluster::up(1);
+    let out = cluster.dir().display().to_string();
+    cluster.ok(&format!("cluster client-cert sign --role admin --out {out} boss"));
+    run(remote(&cluster, "boss", "cluster destroy -f dev")).exits(0);
+    let address: std::net::SocketAddr = format!("{}:1810", cluster.address(1)).parse().unwrap();
+    wait_for("nobody listens", || std::net::TcpStream::connect(address).is_err());
+    cluster.ok("cluster init dev");
+    cluster.ok(&format!("cluster client-cert sign --role admin --out {out} new-boss"));
+    run(remote(&cluster, "new-boss", "node list")).exits(0).says(&["node1"]);
 }

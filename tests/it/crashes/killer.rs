@@ -1,6 +1,5 @@
 //! Kills daemons and starts them again.
 
-use std::fs;
 use std::time::{Duration, Instant};
 
 use muster_tests::sim::Random;
@@ -86,7 +85,7 @@ fn kill_at(cluster: &Cluster, point: &str, killed: &mut Killed) {
     armed.env("MUSTER_FAILPOINT", point);
     // A point on the way to serving kills the master before it can be seen to serve.
     let started = run(armed).status.success();
-    if started && !wait_until(PASS_LIMIT, || !master_lives(cluster)) {
+    if started && !wait_until(PASS_LIMIT, || !cluster.master_lives()) {
         // It may pass the point in this very moment.
         let _ = cluster.devcluster(&["kill", "master"]);
     } else {
@@ -94,12 +93,6 @@ fn kill_at(cluster: &Cluster, point: &str, killed: &mut Killed) {
     }
     killed.masters += 1;
     start_master(cluster, killed);
-}
-
-fn master_lives(cluster: &Cluster) -> bool {
-    let pid = fs::read_to_string(cluster.dir().join("master/masterd.pid")).unwrap();
-    let stat = fs::read_to_string(format!("/proc/{}/stat", pid.trim())).unwrap_or_default();
-    stat.rsplit_once(')').is_some_and(|(_, rest)| !rest.trim_start().starts_with(['Z', 'X']))
 }
 
 fn kill_node(cluster: &Cluster, plan: &Kills, random: &mut Random, killed: &mut Killed) {

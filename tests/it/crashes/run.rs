@@ -39,6 +39,8 @@ impl Kills {
 }
 
 const CLIENTS: u64 = 8;
+/// What is left of the load ends within this when nothing is killed any more, also on a slow machine.
+const REST_LIMIT: Duration = Duration::from_secs(240);
 /// A cleanup that failed is tried again within half a minute.
 const CLEANUP_LIMIT: Duration = Duration::from_secs(75);
 /// With full counts there are this many times more kills.
@@ -137,11 +139,11 @@ fn load(cluster: &Cluster, seed: u64, plan: &Kills) -> (Killed, Vec<Submitted>) 
 /// All daemons live: every job ends. Gives the jobs with everything.
 fn rest(cluster: &Cluster) -> BTreeMap<u64, v1::Job> {
     let mut open = Vec::new();
-    let ended = wait_until(STATE_LIMIT, || {
+    let ended = wait_until(REST_LIMIT, || {
         open = cluster.jobs().into_iter().filter(|job| !is_ended(job)).collect();
         open.is_empty()
     });
-    assert!(ended, "not over {STATE_LIMIT:?} after the last kill: {open:#?}");
+    assert!(ended, "not over {REST_LIMIT:?} after the last kill: {open:#?}");
     cluster.jobs().into_iter().map(|job| (job.id, cluster.job(job.id))).collect()
 }
 

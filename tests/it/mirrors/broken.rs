@@ -8,7 +8,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use super::{went_on, with_writer};
 use crate::{
     cluster::{Cluster, wait_for},
-    guests::{copies_are_identical, has_status, in_sync, last_ack, pid, processes_on, writes_past},
+    guests::{copies_are_identical, has_status, in_sync, last_ack, machines, pid, processes_on, writes_past},
 };
 
 /// A script that says that it runs, and ends when it may.
@@ -90,4 +90,32 @@ fn a_failover_asks_the_primary_before_it_relies_on_a_copy() {
     cluster.ok("instance shutdown web1");
     copies_are_identical(&cluster, "web1");
     cluster.ok("cluster verify");
+}
+
+#[test]
+fn a_failover_from_a_lost_node_does_not_go_on_from_a_copy_that_nobody_served() {
+    let cluster = with_writer();
+    cluster.ok("instance failover -f web1");
+    writes_past(&cluster, 2, "web1", 0);
+    in_sync(&cluster, "web1");
+    let promised = last_ack(&cluster, 2, "web1");
+
+    // Nobody hears that the mirror breaks off, and that the guest goes on alone.
+    cluster.devcluster(&["kill", "node2"]).exits(0);
+    kill_process(server(&cluster, 1), Signal::KILL).unwrap();
+    let wrote = last_ack(&cluster, 2, "web1") + 5;
+    writes_past(&cluster, 2, "web1", wrote);
+    kill_process(pid(&cluster, 2, "web1"), Signal::KILL).unwrap();
+    cluster.ok("node modify --offline yes node2");
+    assert!(!is_stale(&cluster), "the configuration can't know: {}", cluster.ok("instance info web1").stdout);
+
+    cluster.gnt("instance failover -f --fenced web1").exits(1).says(&[
+        "the copy of sda on node1 may miss writes",
+        "what serves it to the old primary has ended",
+        "--ignore-consistency",
+    ]);
+    assert_eq!((machines(&cluster), cluster.instance("web1").primary.as_str()), (0, "node2"));
+    assert!(is_stale(&cluster), "{}", cluster.ok("instance info web1").stdout);
+    cluster.ok("instance failover -f --fenced --ignore-consistency web1");
+    went_on(&cluster, 1, promised);
 }

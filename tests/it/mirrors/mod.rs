@@ -4,6 +4,7 @@
 
 mod broken;
 mod exports;
+mod hung_disk;
 mod moves;
 mod old_primary;
 mod primary;
@@ -28,12 +29,17 @@ fn rounds(short: u32, long: u32) -> u32 {
 /// Three nodes, and an instance from node1 to node2 whose guest writes all the time.
 fn with_writer() -> Cluster {
     let cluster = cluster(3);
-    cluster.ok("instance add -t mirror -n node1:node2 -s 16M -m 96M -o tiny web1");
-    booted(&cluster, 1, "web1", 1);
-    in_sync(&cluster, "web1");
-    crate::guests::ask(&cluster, "web1", "record on\n", "ACK 3");
-    writes_past(&cluster, 1, "web1", 5);
+    writer_on(&cluster);
     cluster
+}
+
+/// Such an instance on a cluster that has none.
+fn writer_on(cluster: &Cluster) {
+    cluster.ok("instance add -t mirror -n node1:node2 -s 16M -m 96M -o tiny web1");
+    booted(cluster, 1, "web1", 1);
+    in_sync(cluster, "web1");
+    crate::guests::ask(cluster, "web1", "record on\n", "ACK 3");
+    writes_past(cluster, 1, "web1", 5);
 }
 
 /// The number of a node by its name.

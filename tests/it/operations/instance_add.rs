@@ -38,7 +38,7 @@ fn t5_op_instance_add() {
     };
     case.denied_on_each_node(&cluster);
     case.allowed(&cluster);
-    cluster.ok("instance list").says(&["web1", "running"]);
+    cluster.ok("instance list --live").says(&["web1", "running"]);
 }
 
 #[test]

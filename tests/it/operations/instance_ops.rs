@@ -49,7 +49,7 @@ fn t6_op_backup_export() {
     case.denied_on_each_node(&cluster);
     case.allowed(&cluster);
     assert_eq!(cluster.exports().len(), 1);
-    cluster.ok("instance list").says(&["running"]);
+    cluster.ok("instance list --live").says(&["running"]);
     let live = [("EXPORT_NODE", "node3"), ("EXPORT_DO_SHUTDOWN", "False")];
     on_web1(&row, "backup export -n node3 --noshutdown web1", &live).allowed(&cluster);
     cluster.ok("instance shutdown web1");
@@ -69,7 +69,7 @@ fn t7_op_instance_start() {
     let case = on_web1(&row, "instance start web1", &[]);
     case.denied_on_each_node(&cluster);
     case.allowed(&cluster);
-    cluster.ok("instance list").says(&["running"]);
+    cluster.ok("instance list --live").says(&["running"]);
     cluster.ok("instance stop web1");
     on_web1(&row, "instance startup --force web1", &[("FORCE", "True")]).allowed(&cluster);
 }
@@ -85,9 +85,9 @@ fn t8_op_instance_shutdown() {
     let cluster = cluster_with_web1("");
     let case = on_web1(&row, "instance shutdown web1", &[]);
     case.denied_on_each_node(&cluster);
-    cluster.ok("instance list").says(&["running"]);
+    cluster.ok("instance list --live").says(&["running"]);
     case.allowed(&cluster);
-    cluster.ok("instance list").says(&["ADMIN_down"]);
+    cluster.ok("instance list --live").says(&["ADMIN_down"]);
 }
 
 #[test]

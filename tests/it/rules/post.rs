@@ -44,7 +44,7 @@ fn r7_a_node_that_was_unreachable_in_pre_is_tried_again() {
     let cluster = cluster_with_web1();
     cluster.script(3, "instance-start-post.d", "00-dump", &dump_body(&cluster.dumps()));
     // The step between the phases is slow enough for node3 to come back in it.
-    cluster.faults(2, "[guest_start]\ndelay_ms = 5000\n");
+    cluster.faults(2, "[guest_start]\ndelay_ms = 12000\n");
     cluster.devcluster(&["kill", "node3"]).exits(0);
     let id = cluster.submit("instance start web1");
     wait_for("pre is over", || cluster.job(id).phase == "steps");

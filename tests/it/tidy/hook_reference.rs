@@ -7,11 +7,14 @@ use std::{
 };
 
 use muster_core::{
-    hooks::{HooksVersion, Phase},
-    ops::{AFTER_VARIABLES, ROWS},
+    hooks::{Env, HooksVersion, Phase},
+    ops::{
+        AFTER_VARIABLES, EVENT_POINTS, ROWS, SYNC_PREFIX, SYNC_VARIABLES, event_env, examples,
+        point_directories, sync_env,
+    },
     reference::prepared_examples,
 };
-use muster_tests::hook_reference::{Document, differences, hook_reference};
+use muster_tests::hook_reference::{Document, Said, differences, hook_reference};
 
 #[test]
 fn the_hook_reference_is_that_of_the_table() {
@@ -82,20 +85,56 @@ fn e1_what_is_documented_is_what_is_exported_in_both_versions_and_phases() {
     assert_eq!(documented, seen, "operations that are documented, and that run hooks");
 }
 
+/// What is there for the points that a core function makes the environment of.
+#[test]
+fn what_is_documented_of_other_points_is_what_their_environments_have() {
+    let document = documented();
+    let directories: BTreeSet<String> = point_directories().collect();
+    assert_eq!(document.points.keys().cloned().collect::<BTreeSet<_>>(), directories);
+    let cluster = examples::cluster();
+    let own = |names: &[(&str, &str)]| names.iter().fold(Env::new(), |env, (name, _)| env.set(name, ""));
+    let events = EVENT_POINTS.iter().map(|point| {
+        (Phase::Post.directory(point.prefix), event_env(point.prefix, &cluster, own(point.own)))
+    });
+    let sync = (Phase::Pre.directory(SYNC_PREFIX), sync_env(&cluster, "root").with(own(&SYNC_VARIABLES)));
+    for (directory, env) in events.chain([sync]) {
+        let env = env.on_node("node1", Some("/d")).for_script(1);
+        let names: Vec<String> = env.iter().map(|(name, _)| name.to_owned()).collect();
+        let found = differences(&document.points[&directory], &[names], false);
+        assert!(found.is_empty(), "{directory}: {found:?}");
+    }
+}
+
 #[test]
 fn differences_are_seen_both_ways() {
-    let table = [("A", true), ("INSTANCE_NICn_IP", false), ("POST_INSTANCE_NICn_IP", false), ("B", false)];
-    let table = table.map(|(name, always)| (name.to_owned(), always)).into();
+    let (always, each, network) = (Said::Always, Said::ForEach, Said::ForEachInNetwork);
+    let table = [
+        ("A", always),
+        ("INSTANCE_NICn_IP", each),
+        ("INSTANCE_NICn_MAC", each),
+        ("INSTANCE_NICn_NETWORK_NAME", network),
+        ("INSTANCE_NICn_NETWORK_UUID", network),
+        ("POST_INSTANCE_NICn_IP", each),
+        ("B", Said::Sometimes),
+    ];
+    let table = table.map(|(name, said)| (name.to_owned(), said)).into();
     let list = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
-    let full = list(&["A", "B", "INSTANCE_NIC0_IP", "INSTANCE_NIC1_IP", "POST_INSTANCE_NIC0_IP"]);
+    let card =
+        |number: u32| list(&[&format!("INSTANCE_NIC{number}_IP"), &format!("INSTANCE_NIC{number}_MAC")]);
+    let networks = list(&["INSTANCE_NIC0_NETWORK_NAME", "INSTANCE_NIC0_NETWORK_UUID"]);
+    let full = [list(&["A", "B", "POST_INSTANCE_NIC0_IP"]), card(0), networks, card(1)].concat();
     assert_eq!(differences(&table, std::slice::from_ref(&full), false), Vec::<String>::new());
     assert_eq!(
         differences(&table, &[full, list(&["B", "C"])], false),
         ["A is not always set", "C is not documented"]
     );
     assert_eq!(differences(&table, &[list(&["A"])], true), Vec::<String>::new());
+    let some = list(&["A", "INSTANCE_NIC0_IP", "INSTANCE_NIC0_NETWORK_UUID"]);
     assert_eq!(
-        differences(&table, &[list(&["A", "B"])], false),
-        ["INSTANCE_NICn_IP is never set", "POST_INSTANCE_NICn_IP is never set"]
+        differences(&table, &[some], true),
+        ["INSTANCE_NICn_MAC is not set for each", "INSTANCE_NICn_NETWORK_NAME is not set for each"]
     );
+    let missing = differences(&table, &[list(&["A", "B"])], false);
+    assert_eq!(missing.len(), 5, "{missing:?}");
+    assert_eq!(missing[0], "INSTANCE_NICn_IP is never set");
 }

@@ -211,3 +211,60 @@ fn what_is_too_large_to_be_looked_at_has_the_other_findings() {
     let large = File { content: None, executable: false, ..file("") };
     check(&entry("10-x", Kind::File(large)), &[Rule::NotExecutable]);
 }
+
+#[test]
+fn scripts_of_every_directory_that_is_used_are_looked_at_in_both_versions() {
+    for version in HooksVersion::ALL {
+        let linter = Linter::of(version);
+        let rules = |directory: &str, name: &str, file: File| {
+            let findings = linter.entry(directory, &entry(name, Kind::File(file)), &is_there);
+            findings.into_iter().map(|finding| finding.rule).collect::<Vec<_>>()
+        };
+        for directory in hook_directories(version) {
+            let no_execute = File { executable: false, ..file("#!/bin/sh\nexit 1\n") };
+            assert_eq!(rules(&directory, "10-x", no_execute), [Rule::NotExecutable], "{directory}");
+            assert_eq!(
+                rules(&directory, "10-x", file("#!/bin/sh\r\n")),
+                [Rule::CarriageReturn],
+                "{directory}"
+            );
+            assert_eq!(rules(&directory, "10-x.sh", file("#!/bin/sh\n")), [Rule::BadName], "{directory}");
+            let common = file("#!/bin/sh\nset -eu\necho \"$GANETI_CLUSTER $GANETI_HOST_NAME\"\n");
+            assert_eq!(rules(&directory, "10-x", common), [], "{directory}");
+        }
+        let other =
+            if version == HooksVersion::V1 { "instance-stop-pre.d" } else { "instance-shutdown-pre.d" };
+        assert_eq!(rules(other, "10-x", file("#!/bin/sh\r\n")), [], "nothing in it is ever run");
+    }
+}
+
+#[test]
+fn variables_of_global_scripts_events_and_syncs() {
+    let strict = |body: &str| entry("10-x", Kind::File(file(&format!("#!/bin/sh\nset -u\n{body}\n"))));
+    for (directory, body, rules) in [
+        ("global-pre.d", "echo \"$GANETI_OP_ID $GANETI_JOB_ID\"", &[][..]),
+        ("global-pre.d", "echo \"$GANETI_INSTANCE_NAME\"", &[Rule::MaybeUnset]),
+        ("global-pre.d", "case $GANETI_OP_ID in OP_INSTANCE_*) echo \"$GANETI_INSTANCE_NAME\";; esac", &[]),
+        ("global-pre.d", "echo \"$GANETI_JOB_ENDED\"", &[Rule::UnknownVariable]),
+        ("global-post.d", "echo \"$GANETI_POST_STATUS $GANETI_JOB_ENDED\"", &[]),
+        ("global-post.d", "cat \"$GANETI_ERROR_MESSAGE_PATH\"", &[Rule::MaybeUnset]),
+        ("config-update-post.d", "echo \"$GANETI_CONFIG_SERIAL\"", &[]),
+        ("config-update-post.d", "echo \"$GANETI_NODE_NAMES\"", &[Rule::UnknownVariable]),
+        ("config-update-post.d", "echo \"$GANETI_OP_ID\"", &[Rule::UnknownVariable]),
+        ("node-pending-post.d", "echo \"$GANETI_NODE_IPS\"", &[]),
+        ("hooks-sync-pre.d", "ls \"$GANETI_HOOK_SET_PATH\"", &[]),
+        ("hooks-sync-pre.d", "ls \"$GANETI_HOOK_SET_PAHT\"", &[Rule::UnknownVariable]),
+        ("instance-start-pre.d", "[ $GANETI_HOOKS_PATH = x ] && echo $GANETI_CONFIG_SERIAL", &[]),
+    ] {
+        let findings = found(directory, &strict(body));
+        let found: Vec<Rule> = findings.iter().map(|finding| finding.rule).collect();
+        assert_eq!(found, rules, "{directory}: {body}: {findings:?}");
+    }
+    let findings = found("hooks-sync-pre.d", &strict("ls \"$GANETI_HOOK_SET_PAHT\""));
+    assert!(
+        findings[0].surprise.contains("hooks-sync-pre.d does not set GANETI_HOOK_SET_PAHT"),
+        "{findings:?}"
+    );
+    assert!(findings[0].surprise.contains("refuses every set after this one"), "{findings:?}");
+    assert!(findings[0].right.ends_with("GANETI_HOOK_SET_PATH"), "{findings:?}");
+}

@@ -2,8 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use super::{Finding, Place, Rule, first_line::Program, python, shell};
-use crate::{hooks::VARIABLE_PREFIX, reference::Presence};
+use super::{Finding, Rule, first_line::Program, place::Place, python, shell};
+use crate::{
+    hooks::VARIABLE_PREFIX,
+    reference::{Presence, common_variables},
+};
 
 /// What a script does with `GANETI_*` variables. Names are without prefix.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -55,11 +58,12 @@ pub(super) fn check(place: &Place<'_>, content: &[u8], program: &Program) -> Vec
             continue;
         }
         let is_strict = read.is_strict || reads.ends_at_unset;
-        let finding = match place.operation.presence(place.phase, name) {
+        let finding = match place.presence(name) {
             Some(Presence::Always) => None,
+            Some(Presence::Sometimes) if decides && place.is_of_an_operation(name) => None,
             Some(Presence::Sometimes) if is_strict => Some(maybe_unset(place, read)),
             Some(Presence::Sometimes) => None,
-            None if decides && !place.reference.setters(name).is_empty() => None,
+            None if decides && !DECIDING.contains(&name) && place.reference.is_set_somewhere(name) => None,
             None => Some(unknown(place, read, is_strict)),
         };
         found.extend(finding);
@@ -79,19 +83,21 @@ fn maybe_unset(place: &Place<'_>, read: &Read) -> Finding {
 
 fn unknown(place: &Place<'_>, read: &Read, is_strict: bool) -> Finding {
     let name = format!("{VARIABLE_PREFIX}{}", read.name);
-    let op = place.operation.op_id;
+    let who = place.name();
     let surprise = if is_strict {
-        format!("{op} does not set {name}: the script ends here, {}", place.consequence())
+        format!("{who} does not set {name}: the script ends here, {}", place.consequence())
     } else {
-        format!("{op} does not set {name}: it is empty")
+        format!("{who} does not set {name}: it is empty")
     };
-    let near = place.operation.nearest_variable(&read.name);
+    let near = place.nearest_variable(&read.name);
     let setters = place.reference.setters(&read.name);
+    let is_common = common_variables().any(|(common, ..)| common == read.name);
     let right = match (near, setters.as_slice()) {
         (_, [first, rest @ ..]) => {
             let more = if rest.is_empty() { String::new() } else { format!(" and {} more", rest.len()) };
-            format!("it is set for {first}{more}; `gnt-hooks explain` shows what this operation has")
+            format!("it is set for {first}{more}; `gnt-hooks explain` shows what an operation has")
         }
+        (_, []) if is_common => "it is set for operations; this is none".to_owned(),
         (Some(near), []) => format!("the nearest name that it sets is {VARIABLE_PREFIX}{near}"),
         (None, []) => format!("no operation of interface version {} sets it", place.reference.version),
     };

@@ -1,6 +1,6 @@
 //! The cluster's own hook set through the service: who may bring one, and what a node does with it.
 
-use muster_core::hooks::{HookSet, SetEntry};
+use muster_core::hooks::{HookSet, HooksVersion, SetEntry};
 use muster_proto::{
     convert::hookset::entry,
     hookset::{digest_of, set_digest},
@@ -24,8 +24,15 @@ fn set(entries: &[(&str, &[u8])]) -> HookSet {
 }
 
 fn begin(epoch: u64, set: &HookSet) -> Input {
+    begin_in(HooksVersion::V1, epoch, set)
+}
+
+/// As the master of a cluster with a version of the interface.
+fn begin_in(version: HooksVersion, epoch: u64, set: &HookSet) -> Input {
+    let (name, value) = ("GANETI_HOOKS_VERSION".to_owned(), version.value().to_owned());
     Input::Begin(v1::SyncHooksBegin {
         context: context(epoch, 1),
+        env: vec![v1::HookSetVariable { name, value }],
         digest: set_digest(set).to_string(),
         ..v1::SyncHooksBegin::default()
     })
@@ -131,4 +138,36 @@ async fn only_a_master_of_the_present_epoch_brings_what_it_said() {
     assert_eq!(first.unwrap_err().code(), Code::InvalidArgument);
     assert_eq!(used(&daemon).await, None);
     assert!(matches!(sync(&daemon, 2, &good, &[GOOD]).await.unwrap().0, Event::Used(_)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_set_is_checked_as_the_clusters_version_has_it() {
+    let daemon = Daemon::start().await;
+    daemon.make_member(&new_ca()).await;
+    for (version, directory, other) in [
+        (HooksVersion::V1, "instance-shutdown-pre.d", "instance-stop-pre.d"),
+        (HooksVersion::V2, "instance-stop-pre.d", "instance-shutdown-pre.d"),
+    ] {
+        let bring = async |directory: &str, first_line: &str| {
+            // No node has it: it is always asked for.
+            let file = format!("{first_line}# {directory} of {version}\n");
+            let set = set(&[(&format!("{directory}/10-x"), file.as_bytes())]);
+            let mut inputs =
+                vec![begin_in(version, 2, &set), list(&set), Input::Listed(v1::HookSetListed {})];
+            inputs.extend([piece(file.as_bytes()), Input::Sent(v1::HookFilesSent {})]);
+            end(open(&daemon, inputs).await.unwrap()).await.unwrap().0
+        };
+        for directory in [directory, "global-pre.d", "config-update-post.d", "hooks-sync-pre.d"] {
+            let last = bring(directory, "#!/bin/sh\r\n").await;
+            let Event::Refused(refused) = last else { panic!("version {version}, {directory}: {last:?}") };
+            let place = format!("{directory}/10-x:1: [carriage-return]");
+            assert!(refused.reason.contains(&place), "{refused:?}");
+        }
+        let last = bring(directory, "#!/bin/sh\n").await;
+        assert!(matches!(&last, Event::Used(used) if used.warnings.is_empty()), "{last:?}");
+        let last = bring(other, "#!/bin/sh\n").await;
+        let Event::Used(used) = last else { panic!("{last:?}") };
+        assert!(used.warnings[0].contains(&format!("{other}: [unused-directory]")), "{used:?}");
+        assert!(used.warnings[0].contains(&format!("probably {directory}")), "{used:?}");
+    }
 }

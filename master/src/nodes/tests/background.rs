@@ -112,6 +112,29 @@ async fn states_and_facts_follow_the_configuration() {
 }
 
 #[tokio::test]
+async fn a_state_that_took_long_to_gather_does_not_replace_a_newer_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("node.sock");
+    let node = TestNode::new();
+    let _serving = node.serve(&socket);
+    let (registry, _) = registry(&socket, patient());
+    let refreshed = async |number, version: &str| {
+        let state = v1::NodeState { number, version: version.to_owned(), ..v1::NodeState::default() };
+        node.pushed.send_replace(state);
+        let live = within(registry.refresh_live(&[name("node1")])).await;
+        let said = live[&name("node1")].as_ref().unwrap().version.clone();
+        (said, registry.state(&name("node1")).unwrap().0.version.clone())
+    };
+    let both = |said: &str, kept: &str| (said.to_owned(), kept.to_owned());
+    assert_eq!(refreshed(2, "new").await, both("new", "new"));
+    assert_eq!(refreshed(1, "old").await, both("old", "new"));
+    assert_eq!(refreshed(3, "newer").await, both("newer", "newer"));
+    // A daemon that was started again counts anew.
+    registry.local().reset();
+    assert_eq!(refreshed(1, "again").await, both("again", "again"));
+}
+
+#[tokio::test]
 async fn the_watch_and_the_facts_come_back_with_the_daemon() {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("node.sock");

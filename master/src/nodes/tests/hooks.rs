@@ -96,6 +96,7 @@ async fn r3_a_refused_epoch_is_reported_from_any_call() {
     assert_eq!(failure, Some("this master is no longer in office: epoch: 3 is older than 9"));
     assert_eq!(*lost.lock().unwrap(), ["epoch: 3 is older than 9"]);
     node.refuse("*", refusal);
+    registry.local().reset();
     assert!(matches!(within(registry.local().hello(true)).await, Err(CallError::OfficeLost(_))));
     let call = NodeCall::DiskRemove { disk: Uuid::nil() };
     let answer = within(registry.execute(&name("node1"), "17/1/1", 17, &call, None)).await;
@@ -276,6 +277,7 @@ async fn calls_report_progress_and_are_joined_after_a_loss() {
         path: "/srv/x".to_owned(),
         ports: [(copy.to_string(), 40_000)].into(),
         mirrors: [(copy.to_string(), ready)].into(),
+        ..v1::Output::default()
     };
     let done = v1::answer::Answer::Done(output);
     let answer = v1::Answer { answer: Some(done) };

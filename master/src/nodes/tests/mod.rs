@@ -4,6 +4,7 @@ mod background;
 mod console;
 mod copying;
 mod fixture;
+mod greeting;
 mod hooks;
 mod proxy;
 mod server;

@@ -35,7 +35,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status, Streaming, service::Routes};
 use uuid::Uuid;
 
-use super::fixture::{name, node_number, within};
+use super::fixture::within;
 
 type Answers<T> = BoxStream<'static, Result<T, Status>>;
 
@@ -52,6 +52,8 @@ pub(super) struct State {
     pub(super) refusals: Mutex<BTreeMap<&'static str, Status>>,
     /// Methods that never answer.
     pub(super) hangs: Mutex<Vec<&'static str>>,
+    /// Calls of such methods that their caller gave up.
+    given_up: watch::Sender<Vec<&'static str>>,
     pub(super) pushed: watch::Sender<v1::NodeState>,
     pub(super) image: Mutex<Vec<Result<v1::ImageChunk, Status>>>,
     pub(super) written: Mutex<Vec<Result<Vec<v1::ImageChunk>, &'static str>>>,
@@ -96,6 +98,7 @@ impl TestNode {
             execution: watch::Sender::new(Vec::new()),
             refusals: Mutex::default(),
             hangs: Mutex::default(),
+            given_up: watch::Sender::new(Vec::new()),
             pushed: watch::Sender::new(v1::NodeState::default()),
             image: Mutex::default(),
             written: Mutex::default(),
@@ -144,6 +147,11 @@ impl TestNode {
         self.hangs.lock().unwrap().push(method);
     }
 
+    /// Waits until a call that hangs was given up by its caller.
+    pub(super) async fn given_up(&self, method: &'static str) {
+        within(self.0.given_up.subscribe().wait_for(|methods| methods.contains(&method))).await.unwrap();
+    }
+
     /// A script of the run ends.
     pub(super) fn script(&self, name: &str, exit_code: u32) {
         use v1::script_outcome::{Kind, Passed};
@@ -180,6 +188,7 @@ impl TestNode {
         self.contexts.lock().unwrap().push(context.expect("every call has a context"));
         self.calls.send_modify(|calls| calls.push(call));
         if self.hangs.lock().unwrap().contains(&method) {
+            let _given_up = GivenUp { node: self.clone(), method };
             std::future::pending::<()>().await;
         }
         let refusals = self.refusals.lock().unwrap();
@@ -187,6 +196,18 @@ impl TestNode {
             Some(status) => Err(status.clone()),
             None => Ok(()),
         }
+    }
+}
+
+/// Notes the end of a call that never answers.
+struct GivenUp {
+    node: TestNode,
+    method: &'static str,
+}
+
+impl Drop for GivenUp {
+    fn drop(&mut self) {
+        self.node.0.given_up.send_modify(|methods| methods.push(self.method));
     }
 }
 
@@ -240,10 +261,9 @@ impl AgentService for TestNode {
     async fn hello(&self, request: Request<v1::HelloRequest>) -> Result<Response<v1::HelloResponse>, Status> {
         let request = request.into_inner();
         assert_eq!((request.alive_jobs, request.ending_jobs), (vec![17, 18], vec![18]));
-        let number = node_number(&name(&request.node_name));
         let guests =
             request.guests.iter().map(|guest| (guest.instance_uuid.parse().unwrap(), guest.generation));
-        let expected = [(Uuid::from_u128(101), 3), (Uuid::from_u128(number), 0)];
+        let expected = [(Uuid::from_u128(101), 3), (Uuid::from_u128(102), 0)];
         assert_eq!(guests.collect::<Vec<_>>(), expected);
         self.note("hello", "hello".to_owned(), request.context).await?;
         Ok(Response::new(v1::HelloResponse {

@@ -128,6 +128,8 @@ impl Qemu {
                     vcpus: 0,
                     // Of the past as soon as a master says which is the present: nobody knows that it is not.
                     generation: 0,
+                    accel: None,
+                    nic: None,
                     ended: None,
                 })
             }
@@ -181,12 +183,13 @@ impl Qemu {
             let failed = |source| HypervisorError::Disk { instance: spec.instance, source };
             disks.push(self.disks.path(*disk).map_err(failed)?);
         }
+        let accel = spec.accel.unwrap_or_else(probe::accel);
         let arguments = argv::arguments(&Machine {
             uuid: spec.instance,
             name: &spec.name,
             memory_mib: spec.memory_mib,
             vcpus: spec.vcpus,
-            accel: spec.accel.unwrap_or_else(probe::accel),
+            accel,
             disks: disks.iter().map(PathBuf::as_path).collect(),
             nic: &spec.nic,
             mac: &spec.mac,
@@ -200,6 +203,8 @@ impl Qemu {
             memory_mib: spec.memory_mib,
             vcpus: spec.vcpus,
             generation: spec.generation,
+            accel: Some(accel.into()),
+            nic: Some(spec.nic.clone()),
             ended: None,
         };
         // Before the process: whatever dies in between, the guest is found.
@@ -498,8 +503,9 @@ impl Hypervisor for Qemu {
                 State::Ended(Ended::ShutDown) => RunState::ShutDown,
                 State::Ended(Ended::Crashed) => RunState::Crashed,
             };
-            let Record { instance, memory_mib, vcpus, generation, .. } = guest.record;
-            GuestReport { instance, state, memory_mib, vcpus, generation }
+            let Record { instance, memory_mib, vcpus, generation, accel, .. } = guest.record;
+            let nic = guest.record.nic.clone();
+            GuestReport { instance, state, memory_mib, vcpus, generation, accel, nic }
         };
         Ok(self.lock().values().map(report).collect())
     }

@@ -2,6 +2,7 @@
 
 use std::{io, path::Path};
 
+use muster_core::hypervisor::{Accel, NicMode};
 use muster_proto::transport::{MODE_PRIVATE, write_atomic};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use uuid::Uuid;
@@ -22,6 +23,12 @@ pub(crate) struct Record {
     /// Grows each time that the instance changes its primary; a record without one is of the first.
     #[serde(default)]
     pub(crate) generation: u64,
+    /// Who computes; a record without it is of an earlier version.
+    #[serde(default)]
+    pub(crate) accel: Option<Accel>,
+    /// How its network card is connected; as above.
+    #[serde(default)]
+    pub(crate) nic: Option<NicMode>,
     /// How it ended by itself, if it did.
     pub(crate) ended: Option<Ended>,
 }

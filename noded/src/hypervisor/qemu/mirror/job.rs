@@ -70,7 +70,11 @@ pub(super) enum Job {
         done: u64,
         total: u64,
     },
-    Ready,
+    /// All is there; what the guest writes is done and under way there, too.
+    Ready {
+        done: u64,
+        total: u64,
+    },
     /// It is over; why, where it failed.
     Over(Option<String>),
 }
@@ -84,10 +88,11 @@ pub(super) async fn look(guest: &Guest, client: &Qmp, names: &[&Names]) -> Resul
 fn parse(jobs: &Value, id: &str) -> Job {
     let Some(job) = items(jobs).find(|job| job["id"] == id) else { return Job::None };
     let number = |name: &str| job[name].as_u64().unwrap_or_default();
+    let (done, total) = (number("current-progress"), number("total-progress"));
     match job["status"].as_str().unwrap_or_default() {
-        "ready" => Job::Ready,
+        "ready" => Job::Ready { done, total },
         "aborting" | "concluded" | "null" => Job::Over(job["error"].as_str().map(str::to_owned)),
-        _ => Job::Copying { done: number("current-progress"), total: number("total-progress") },
+        _ => Job::Copying { done, total },
     }
 }
 
@@ -168,7 +173,7 @@ pub(super) async fn end(
     match state {
         Job::None => {}
         Job::Over(_) => dismiss(guest, client, &names).await?,
-        Job::Ready => {
+        Job::Ready { .. } => {
             let ending = async {
                 ask(guest, client, "block-job-cancel", json!({ "device": names.job })).await?;
                 over(guest, client, &names, END_LIMIT).await
@@ -201,8 +206,8 @@ async fn over(guest: &Guest, client: &Qmp, names: &Names, limit: Duration) -> Re
         match look(guest, client, &[names]).await?.remove(0) {
             Job::None => return Ok(true),
             Job::Over(error) => return Ok(error.is_none()),
-            Job::Copying { .. } | Job::Ready if Instant::now() > deadline => return Ok(false),
-            Job::Copying { .. } | Job::Ready => sleep(LOOK_PERIOD).await,
+            Job::Copying { .. } | Job::Ready { .. } if Instant::now() > deadline => return Ok(false),
+            Job::Copying { .. } | Job::Ready { .. } => sleep(LOOK_PERIOD).await,
         }
     }
 }
@@ -291,12 +296,12 @@ mod tests {
     fn a_job_is_read_by_its_state() {
         let jobs = json!([
             { "id": "m-1", "status": "running", "current-progress": 5, "total-progress": 9 },
-            { "id": "m-2", "status": "ready" },
+            { "id": "m-2", "status": "ready", "current-progress": 9, "total-progress": 13 },
             { "id": "m-3", "status": "concluded", "error": "Input/output error" },
             { "id": "m-4", "status": "concluded" },
         ]);
         assert_eq!(parse(&jobs, "m-1"), Job::Copying { done: 5, total: 9 });
-        assert_eq!(parse(&jobs, "m-2"), Job::Ready);
+        assert_eq!(parse(&jobs, "m-2"), Job::Ready { done: 9, total: 13 });
         assert_eq!(parse(&jobs, "m-3"), Job::Over(Some("Input/output error".to_owned())));
         assert_eq!(parse(&jobs, "m-4"), Job::Over(None));
         assert_eq!(parse(&jobs, "m-5"), Job::None);

@@ -1,37 +1,33 @@
 //! Mirrors of guests' disks: begun, watched, ended, and what becomes of their copies.
 //!
-//! One task for each guest looks at its mirrors and after the nodes that serve their copies. A copy whose node is silent is cut
-//! off out of band before anything else is tried: everything else would wait for that node, the guest too.
+//! One task for each guest looks at its mirrors and after the nodes that serve their copies. A copy whose node is silent, or
+//! whose disk hangs, is cut off out of band before anything else is tried: everything else would wait for it, the guest too.
 
 mod job;
 mod records;
+mod watch;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
-    net::{IpAddr, SocketAddr},
     sync::{
         Arc, Mutex, PoisonError,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicU64, Ordering},
     },
     time::Duration,
 };
 
-use futures::future::join_all;
 use muster_core::calls::{MirrorLink, MirrorStatus, Sync};
 use serde_json::json;
-use tokio::{
-    io::AsyncReadExt,
-    net::TcpStream,
-    time::{Instant, MissedTickBehavior, interval, sleep, timeout},
-};
+use tokio::time::{Instant, sleep, timeout};
 use uuid::Uuid;
 
-pub(super) use self::records::Records;
 use self::{
     job::{Job, Names, Peer},
     records::{Kept, Status},
+    watch::{Seen, cut_if_silent},
 };
+pub(super) use self::{records::Records, watch::watch};
 use super::{
     super::{HypervisorError, MirrorReport, MirrorTarget, Mirrors},
     Qemu, file_error,
@@ -44,16 +40,12 @@ use crate::{
     qmp::{Event, Qmp},
 };
 
-/// How often a guest's mirrors are looked at.
-const WATCH_PERIOD: Duration = Duration::from_secs(1);
-/// A peer that does not greet within this hangs. With the time between two looks a guest waits for 5 s at most.
-const GREETING_LIMIT: Duration = Duration::from_secs(3);
-/// What every NBD server says first, before any TLS.
-const GREETING: &[u8; 8] = b"NBDMAGIC";
 /// How long a look may take; longer, and QEMU waits for a peer.
 const LOOK_LIMIT: Duration = Duration::from_secs(2);
 /// How long somebody who asks for mirrors waits for an answer: longer than a silent peer may hold QEMU up.
 const ASK_LIMIT: Duration = Duration::from_secs(8);
+/// A guest that answers no more because it dies is known to be dead within this.
+const DEATH_LIMIT: Duration = Duration::from_secs(2);
 /// Between two looks of somebody who waits for copies.
 const WAIT_PERIOD: Duration = Duration::from_millis(50);
 /// Between two reports of progress.
@@ -71,21 +63,27 @@ pub(super) struct GuestMirrors {
     records: Arc<Records>,
     /// One change at a time.
     turn: tokio::sync::Mutex<()>,
-    /// Nothing that QEMU told was missed since the last look.
-    heard_all: AtomicBool,
+    /// How often something that QEMU told may have been missed, and how often that was when a look began that made up for it.
+    missed: AtomicU64,
+    made_up: AtomicU64,
     /// Copies that QEMU has told of, and of whose mirrors something is left.
     left: Mutex<BTreeSet<Uuid>>,
 }
 
 impl GuestMirrors {
     pub(super) fn new(records: Arc<Records>) -> Self {
-        let (turn, heard_all, left) = Default::default();
-        GuestMirrors { records, turn, heard_all, left }
+        let (turn, made_up, left) = Default::default();
+        GuestMirrors { records, turn, missed: AtomicU64::new(1), made_up, left }
     }
 
     /// QEMU may have told something that nobody heard.
     pub(super) fn missed_some(&self) {
-        self.heard_all.store(false, Ordering::SeqCst);
+        self.missed.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// Nothing that QEMU told was missed since the last look began.
+    fn heard_all(&self) -> bool {
+        self.made_up.load(Ordering::SeqCst) == self.missed.load(Ordering::SeqCst)
     }
 
     /// QEMU tells something: a mirror that could not write has missed it.
@@ -106,7 +104,7 @@ impl GuestMirrors {
 
     /// QEMU is gone, and nobody told it to go: copies that may have missed something have.
     pub(super) fn crashed(&self, guest: &Guest) {
-        if self.heard_all.load(Ordering::SeqCst) {
+        if self.heard_all() {
             return;
         }
         if let Err(error) = self.records.break_off(guest.record.instance, |_| true) {
@@ -136,76 +134,44 @@ impl GuestMirrors {
         self.records.going(guest.record.instance).is_empty()
     }
 
-    /// Looks what the mirrors do, and takes away those that have failed.
-    async fn look(&self, guest: &Guest, client: &Qmp) -> Result<(), HypervisorError> {
+    /// Looks what the mirrors do, and takes away those that have failed; gives those that go on.
+    async fn look(&self, guest: &Guest, client: &Qmp) -> Result<Vec<Seen>, HypervisorError> {
         let _turn = self.turn.lock().await;
+        let missed = self.missed.load(Ordering::SeqCst);
         let going = self.records.going(guest.record.instance);
         let names: Vec<Names> = going.iter().map(|(copy, _)| Names::of(*copy)).collect();
+        let mut seen = Vec::new();
         if going.is_empty() {
-            return Ok(());
+            return Ok(seen);
         }
         let jobs = job::look(guest, client, &names.iter().collect::<Vec<_>>()).await?;
         for ((copy, known), job) in going.into_iter().zip(jobs) {
-            if self.records.get(copy).is_none_or(|now| now.status != known.status) {
-                // Somebody has heard more of it meanwhile.
+            let (status, (done, total)) = match job {
+                // One that was ready and only pauses is so still.
+                Job::Copying { done, total } => (known.status, (done, total)),
+                Job::Ready { done, total } => (Status::Ready, (done, total)),
+                Job::Over(_) | Job::None => (Status::Broken, (0, 0)),
+            };
+            // Of some, more has been heard meanwhile.
+            if !self.records.replace(copy, known.status, status)? {
                 continue;
             }
             match job {
-                Job::Copying { done, total } => self.records.progress(copy, (done, total)),
-                Job::Ready => self.records.set(copy, Status::Ready)?,
+                Job::Copying { .. } => self.records.progress(copy, (done, total)),
+                Job::Ready { .. } | Job::None => {}
                 Job::Over(why) => {
                     let words = why.unwrap_or_default();
                     tracing::warn!(guest = %guest.record.instance, %copy, words, "a mirror broke off");
-                    self.broken(guest, client, copy, &known).await?;
+                    let index = index(guest, client, known.disk).await?;
+                    job::end(guest, client, index, copy).await?;
                 }
-                Job::None => self.records.set(copy, Status::Broken)?,
+            }
+            if status != Status::Broken {
+                seen.push(Seen { copy, known: Kept { status, ..known }, done, total });
             }
         }
-        self.heard_all.store(true, Ordering::SeqCst);
-        Ok(())
-    }
-
-    /// A copy does not follow any more: that first, then what is left of its mirror.
-    async fn broken(
-        &self,
-        guest: &Guest,
-        client: &Qmp,
-        copy: Uuid,
-        known: &Kept,
-    ) -> Result<(), HypervisorError> {
-        self.records.set(copy, Status::Broken)?;
-        let index = index(guest, client, known.disk).await?;
-        job::end(guest, client, index, copy).await.map(drop)
-    }
-
-    /// Cuts off the copies whose node does not greet.
-    async fn look_after_peers(&self, guest: &Guest) {
-        let going = self.records.going(guest.record.instance);
-        let probes = going.into_iter().filter_map(|(copy, known)| Some((copy, known.at?, known)));
-        let silent = |(copy, at, known): (Uuid, (IpAddr, u16), Kept)| async move {
-            (!greets(at.into()).await).then_some((copy, known))
-        };
-        let probes = probes.map(silent);
-        for (copy, known) in join_all(probes).await.into_iter().flatten() {
-            // It may have been ended meanwhile.
-            if self.records.get(copy).is_none_or(|now| now.status != known.status) {
-                continue;
-            }
-            tracing::warn!(guest = %guest.record.instance, %copy, "the node of a copy does not answer: it is cut off");
-            let Some(client) = guest.qmp().await else { return };
-            job::cut(&client, copy).await;
-            if let Err(error) = self.records.set(copy, Status::Broken) {
-                tracing::error!(%copy, %error, "could not write down that a copy misses writes");
-            }
-            let _turn = self.turn.lock().await;
-            let ended = async {
-                let index = index(guest, &client, known.disk).await?;
-                job::end(guest, &client, index, copy).await
-            };
-            if let Err(error) = ended.await {
-                tracing::warn!(%copy, %error, "what is left of a mirror could not be taken away");
-            }
-        }
+        self.made_up.store(missed, Ordering::SeqCst);
+        Ok(seen)
     }
 
     /// Ends all mirrors that are ready, of a guest that does not compute; gives the copies that are complete, and which
@@ -263,55 +229,6 @@ async fn index(guest: &Guest, client: &Qmp, disk: Option<Uuid>) -> Result<usize,
     found.map(|own| own.index).ok_or_else(|| refused(instance, format!("it runs without disk {disk}")))
 }
 
-/// Whether an NBD server greets there in time.
-async fn greets(at: SocketAddr) -> bool {
-    let greeting = async {
-        let mut stream = TcpStream::connect(at).await.ok()?;
-        let mut said = [0; GREETING.len()];
-        stream.read_exact(&mut said).await.ok()?;
-        Some(said)
-    };
-    timeout(GREETING_LIMIT, greeting).await.ok().flatten().as_ref() == Some(GREETING)
-}
-
-/// Cuts off a copy whose node hangs: QEMU might answer nothing before. Nobody else looks after one that is being ended.
-async fn cut_if_silent(client: &Qmp, copy: Uuid, known: &Kept) {
-    if let Some(at) = known.at
-        && !greets(at.into()).await
-    {
-        job::cut(client, copy).await;
-    }
-}
-
-/// Looks at a guest's mirrors until the guest ends.
-pub(super) async fn watch(guest: Arc<Guest>) {
-    let mut ticks = interval(WATCH_PERIOD);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    loop {
-        tokio::select! {
-            _ = ticks.tick() => {}
-            () = guest.ended() => return,
-        }
-        let looked = async {
-            match guest.qmp().await {
-                Some(client) => {
-                    guest.mirrors.look(&guest, &client).await?;
-                    guest.mirrors.clear_left(&guest, &client).await
-                }
-                None => Ok(()),
-            }
-        };
-        // Both at once: a look that waits for a silent peer goes on when that one is cut off.
-        let (looked, ()) = tokio::join!(timeout(LOOK_LIMIT, looked), guest.mirrors.look_after_peers(&guest));
-        match looked {
-            Ok(Ok(())) | Err(_) => {}
-            Ok(Err(error)) => {
-                tracing::debug!(guest = %guest.record.instance, %error, "could not look at mirrors");
-            }
-        }
-    }
-}
-
 impl Qemu {
     /// Ends the mirrors of a guest that stands still because it moves; as [`GuestMirrors::end_all`].
     pub(super) async fn end_mirrors_of(&self, guest: &Guest) -> Result<Vec<Uuid>, HypervisorError> {
@@ -344,14 +261,14 @@ impl Qemu {
                     return Looked::Ended;
                 }
                 let look = async { guest.mirrors.look(&guest, &*Self::control(&guest).await?).await };
-                if matches!(timeout(LOOK_LIMIT, look).await, Ok(Ok(()))) {
+                if matches!(timeout(LOOK_LIMIT, look).await, Ok(Ok(_))) {
                     return Looked::Up;
                 }
                 sleep(WAIT_PERIOD).await;
             }
         };
         let looked = self.runtime.block_on(async { timeout(ASK_LIMIT, look).await });
-        let heard_all = guest.mirrors.heard_all.load(Ordering::SeqCst);
+        let heard_all = guest.mirrors.heard_all();
         looked.unwrap_or(Looked::Silent { heard_all })
     }
 
@@ -393,7 +310,7 @@ impl Qemu {
             let is_going = self.records.going(instance).iter().any(|(going, _)| going == copy);
             let names = Names::of(*copy);
             let job = job::look(guest, client, &[&names]).await?.remove(0);
-            if is_going && matches!(job, Job::Ready | Job::Copying { .. }) {
+            if is_going && matches!(job, Job::Ready { .. } | Job::Copying { .. }) {
                 continue;
             }
             if target.sync == Sync::Same && status(guest, client).await? == "running" {
@@ -540,10 +457,14 @@ impl Mirrors for Qemu {
 
     fn end_mirrors(&self, instance: Uuid, copies: &[Uuid]) -> Result<(), HypervisorError> {
         if let Some(guest) = self.guest(instance).filter(|guest| !guest.has_ended()) {
-            let ended = self.runtime.block_on(self.end_here(&guest, copies));
-            if ended.is_err() && !guest.has_ended() {
-                return ended;
-            }
+            self.runtime.block_on(async {
+                let ended = self.end_here(&guest, copies).await;
+                // One that died meanwhile has no mirrors either.
+                if ended.is_err() && timeout(DEATH_LIMIT, guest.ended()).await.is_err() {
+                    return ended;
+                }
+                Ok(())
+            })?;
         }
         self.records.forget(|copy, _| copies.contains(copy))
     }

@@ -50,10 +50,16 @@ pub(crate) struct Kept {
     pub(crate) progress: (u64, u64),
 }
 
+fn is_going(kept: &Kept) -> bool {
+    matches!(kept.status, Status::Syncing | Status::Ready)
+}
+
 /// All copies of this node's disks.
 pub(crate) struct Records {
     folder: PathBuf,
     copies: Mutex<BTreeMap<Uuid, Kept>>,
+    /// Held by whoever changes something, from what it goes by until that is written.
+    changing: Mutex<()>,
     changed: Arc<dyn Fn() + Send + Sync>,
 }
 
@@ -73,7 +79,7 @@ impl Records {
                 Some((_, Ok(None))) | None => {}
             }
         }
-        Ok(Records { folder, copies: Mutex::new(copies), changed })
+        Ok(Records { folder, copies: Mutex::new(copies), changing: Mutex::default(), changed })
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<Uuid, Kept>> {
@@ -88,14 +94,21 @@ impl Records {
     /// The copies of an instance whose mirrors go on.
     pub(crate) fn going(&self, instance: Uuid) -> Vec<(Uuid, Kept)> {
         let copies = self.lock();
-        let going = copies.iter().filter(|(_, kept)| {
-            kept.instance == instance && matches!(kept.status, Status::Syncing | Status::Ready)
-        });
+        let going = copies.iter().filter(|(_, kept)| kept.instance == instance && is_going(kept));
         going.map(|(copy, kept)| (*copy, kept.clone())).collect()
+    }
+
+    fn change(&self) -> MutexGuard<'_, ()> {
+        self.changing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Writes down what is known of a copy; on stable storage when this returns.
     pub(crate) fn put(&self, copy: Uuid, known: Kept) -> Result<(), HypervisorError> {
+        let turn = self.change();
+        self.write(&turn, copy, known)
+    }
+
+    fn write(&self, _turn: &MutexGuard<'_, ()>, copy: Uuid, known: Kept) -> Result<(), HypervisorError> {
         let path = self.folder.join(format!("{copy}.json"));
         keep(&path, &known).map_err(|source| file_error("write", &path, source))?;
         self.lock().insert(copy, known);
@@ -103,12 +116,29 @@ impl Records {
         Ok(())
     }
 
+    /// Another status for a copy of which this is so; whether it is.
+    fn set_if(
+        &self,
+        copy: Uuid,
+        status: Status,
+        is_so: impl FnOnce(&Kept) -> bool,
+    ) -> Result<bool, HypervisorError> {
+        let turn = self.change();
+        let Some(known) = self.get(copy).filter(is_so) else { return Ok(false) };
+        if known.status != status {
+            self.write(&turn, copy, Kept { status, ..known })?;
+        }
+        Ok(true)
+    }
+
     /// Another status for a copy that is known.
     pub(crate) fn set(&self, copy: Uuid, status: Status) -> Result<(), HypervisorError> {
-        match self.get(copy) {
-            Some(known) if known.status != status => self.put(copy, Kept { status, ..known }),
-            Some(_) | None => Ok(()),
-        }
+        self.set_if(copy, status, |_| true).map(drop)
+    }
+
+    /// Another status for a copy that has this one; whether it had. Not for one of which more has been heard meanwhile.
+    pub(crate) fn replace(&self, copy: Uuid, from: Status, to: Status) -> Result<bool, HypervisorError> {
+        self.set_if(copy, to, |known| known.status == from)
     }
 
     /// Mirrors of an instance that went on, these of them, do not any more.
@@ -117,8 +147,8 @@ impl Records {
         instance: Uuid,
         which: impl Fn(&Uuid) -> bool,
     ) -> Result<(), HypervisorError> {
-        let going = self.going(instance).into_iter().filter(|(copy, _)| which(copy));
-        going.map(|(copy, _)| copy).try_for_each(|copy| self.set(copy, Status::Broken))
+        let mut going = self.going(instance).into_iter().filter(|(copy, _)| which(copy));
+        going.try_for_each(|(copy, _)| self.set_if(copy, Status::Broken, is_going).map(drop))
     }
 
     /// How far a mirror is; that alone is not written down.
@@ -130,6 +160,7 @@ impl Records {
 
     /// Nothing is known of these copies any more.
     pub(crate) fn forget(&self, which: impl Fn(&Uuid, &Kept) -> bool) -> Result<(), HypervisorError> {
+        let _turn = self.change();
         let gone: Vec<Uuid> =
             self.lock().iter().filter(|(copy, kept)| which(copy, kept)).map(|(copy, _)| *copy).collect();
         for copy in gone {
@@ -150,7 +181,7 @@ impl Records {
     pub(crate) fn miss_writes(&self, which: impl Fn(&Kept) -> bool) -> Result<(), HypervisorError> {
         let missing: Vec<Uuid> =
             self.lock().iter().filter(|(_, kept)| which(kept)).map(|(copy, _)| *copy).collect();
-        missing.into_iter().try_for_each(|copy| self.set(copy, Status::Broken))
+        missing.into_iter().try_for_each(|copy| self.set_if(copy, Status::Broken, &which).map(drop))
     }
 
     /// What the mirrors of an instance do, or did until its guest ended.
@@ -207,5 +238,38 @@ mod tests {
         fs::write(folder.path().join(format!("{one}.json")), "{").unwrap();
         assert_eq!(open().get(one), None);
         assert_eq!(open().get(other), None);
+    }
+    #[test]
+    fn a_copy_that_was_heard_to_miss_a_write_is_not_ready_for_who_saw_it_so_before() {
+        let folder = tempfile::tempdir().unwrap();
+        let records = Records::open(folder.path().to_owned(), Arc::new(|| ())).unwrap();
+        let (instance, copy) = (Uuid::from_u128(1), Uuid::from_u128(2));
+        for seen in [Status::Syncing, Status::Ready] {
+            records.put(copy, known(instance, seen)).unwrap();
+            assert!(records.replace(copy, seen, Status::Ready).unwrap());
+            assert_eq!(records.get(copy), Some(known(instance, Status::Ready)));
+
+            records.put(copy, known(instance, seen)).unwrap();
+            records.set(copy, Status::Broken).unwrap();
+            assert!(!records.replace(copy, seen, Status::Ready).unwrap());
+            assert_eq!(records.get(copy), Some(known(instance, Status::Broken)));
+        }
+        assert!(!records.replace(Uuid::nil(), Status::Ready, Status::Ready).unwrap());
+        assert_eq!(records.get(Uuid::nil()), None);
+    }
+
+    #[test]
+    fn what_one_task_hears_is_not_lost_to_what_another_saw() {
+        let folder = tempfile::tempdir().unwrap();
+        let records = Records::open(folder.path().to_owned(), Arc::new(|| ())).unwrap();
+        let (instance, copy) = (Uuid::from_u128(1), Uuid::from_u128(2));
+        for _ in 0..40 {
+            records.put(copy, known(instance, Status::Syncing)).unwrap();
+            std::thread::scope(|scope| {
+                scope.spawn(|| records.set(copy, Status::Broken).unwrap());
+                scope.spawn(|| records.replace(copy, Status::Syncing, Status::Ready).unwrap());
+            });
+            assert_eq!(records.get(copy), Some(known(instance, Status::Broken)));
+        }
     }
 }
