@@ -365,18 +365,33 @@ async fn begin(master: &Arc<Master>) -> Result<(), Status> {
         Ok(taken) => taken,
         Err(why) => {
             // It may have given what did not come, and waits to be told; one that gave nothing has nothing to do.
-            if let Err(error) = give_back(master, None).await {
-                tracing::warn!(error, "the old master was not told that it keeps its office");
-            }
+            let kept = keeps_office(master).await;
             master.keep_store(aside.store, aside.failpoints);
-            return Err(Status::failed_precondition(why));
+            return Err(Status::failed_precondition(format!("{why}{kept}")));
         }
     };
-    if let Err(error) = block_in_place(|| put_in(master, &mut aside.store, taken)) {
-        return Err(failed(master, &error));
+    let active = match block_in_place(|| put_in(master, &mut aside.store, taken)) {
+        Ok(()) => office::activate(master, aside.store, Start::default(), aside.failpoints).await,
+        Err(error) => Err(error),
+    };
+    match active {
+        Ok(()) => Ok(()),
+        Err(error) => {
+            keeps_office(master).await;
+            Err(failed(master, &error))
+        }
     }
-    let active = office::activate(master, aside.store, Start::default(), aside.failpoints).await;
-    active.map_err(|error| failed(master, &error))
+}
+
+/// Tells the old master that it goes on, and gives words for who asked for the takeover.
+async fn keeps_office(master: &Master) -> &'static str {
+    match give_back(master, None).await {
+        Ok(()) => "; the old master has its office still, or again",
+        Err(error) => {
+            tracing::warn!(error, "the old master was not told that it keeps its office");
+            ""
+        }
+    }
 }
 
 fn put_in(master: &Master, store: &mut MasterStore, taken: Taken) -> Result<(), StartError> {
@@ -519,5 +534,8 @@ async fn give_back(master: &Master, job: Option<&Job>) -> Result<(), String> {
     let reason = "the master failover did not succeed".to_owned();
     let job = job.map(|job| v1::StoreRecord { key: keys::job(job.id()), value: encode(job) });
     let request = v1::TakeBackRequest { cluster_uuid: identity.cluster.to_string(), reason, job };
-    client.take_back(request).await.map(drop).map_err(|status| status.message().to_owned())
+    match tokio::time::timeout(HAND_OVER_LIMIT, client.take_back(request)).await {
+        Ok(answer) => answer.map(drop).map_err(|status| status.message().to_owned()),
+        Err(_) => Err("the old master did not answer in time".to_owned()),
+    }
 }

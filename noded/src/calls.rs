@@ -173,6 +173,9 @@ fn mirror(on: &Backends<'_>, call: &MirrorCall, tell: Tell<'_>, cancel: &Cancel)
         }
         MirrorCall::Trust { instance, copies, disks } => done(on.hypervisors.trust(*instance, copies, disks)),
         MirrorCall::Start { instance, peer, address, mirrors, sync, wait, .. } => {
+            // The guest is this node's for good: that its disks once had all of another one's writes says nothing any more.
+            let disks: Vec<Uuid> = mirrors.iter().map(|link| link.disk).collect();
+            on.serving.release(&disks).map_err(|error| words(&error))?;
             let target = MirrorTarget {
                 peer: peer.to_string(),
                 address: *address,
@@ -206,6 +209,10 @@ fn migrate(
             let found = guests.into_iter().find(|guest| guest.instance == *instance && guest.is_up());
             let GuestReport { memory_mib, vcpus, accel, nic, .. } =
                 found.ok_or_else(|| words(&HypervisorError::NotRunning(*instance)))?;
+            // Of one whose record was lost nobody knows: the configuration is all that there is.
+            if memory_mib == 0 {
+                return Ok(Output::default());
+            }
             let machine = Machine { memory_mib, vcpus, accel, nic };
             Ok(Output { machines: [(*instance, machine)].into(), ..Output::default() })
         }
@@ -246,7 +253,7 @@ fn start(
     };
     // What were copies for another node's guest are this one's disks now.
     let disks: Vec<Uuid> = guest.disks.iter().map(|(_, disk, _)| *disk).collect();
-    on.serving.release(&disks).map_err(|error| words(&error))?;
+    on.serving.hand_over(&disks).map_err(|error| words(&error))?;
     if !paused {
         written(on, guest)?;
     }

@@ -249,6 +249,11 @@ impl Linter {
         access_findings(access, "whoever can write the directory", "chmod go-w", "decides what is run")
     }
 
+    /// Whether scripts of a directory are run on the master's host alone, whatever the operation.
+    pub fn is_for_master(&self, directory: &str) -> bool {
+        Place::find(&self.reference, directory).is_some_and(|place| place.is_for_master())
+    }
+
     /// An entry of a directory that is used, by an operation or else; nothing for other directories.
     pub fn entry(&self, directory: &str, entry: &Entry, is_there: IsThere<'_>) -> Vec<Finding> {
         let Some(place) = Place::find(&self.reference, directory) else { return Vec::new() };

@@ -184,6 +184,11 @@ impl FactStore {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Kept::default(),
             Err(source) => return Err(failed("read", &record)(source)),
         };
+        let kept = match data_dir.join(HOOKS_VERSION_FILE).exists() {
+            true => kept,
+            // A daemon of before did not keep it: the same facts are to come once more.
+            false => Kept { serial: 0, ..kept },
+        };
         let store =
             FactStore { data_dir, record, master_socket, writing: Mutex::default(), kept: Mutex::new(kept) };
         store.link_socket()?;
@@ -432,6 +437,18 @@ mod tests {
         assert_eq!((store.serial(), store.client(&fingerprint)), (0, None));
         assert_eq!(fs::read_dir(store.data_dir()).unwrap().count(), 1, "only the link is left");
         assert_eq!(bench.open().serial(), 0);
+    }
+
+    #[test]
+    fn what_a_daemon_of_before_did_not_keep_comes_with_the_same_facts() {
+        let bench = Bench::new();
+        bench.open().put(1, &facts(7, &["node1"])).unwrap();
+        let file = bench.folder.path().join("data").join(HOOKS_VERSION_FILE);
+        fs::remove_file(&file).unwrap();
+        let store = bench.open();
+        assert_eq!(store.serial(), 0, "the master sends them again");
+        assert_eq!(store.put(1, &facts(7, &["node1"])).unwrap(), 7);
+        assert!(file.exists() && bench.open().serial() == 7);
     }
 
     #[test]

@@ -10,6 +10,7 @@ use std::{
 };
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use muster_proto::transport::take_lock;
 use tokio::{
     runtime::Runtime,
     signal::unix::{SignalKind, signal},
@@ -17,7 +18,8 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Agent, Backends, Config, JoinError, LogFormat, NodeLock, Token, begin_log, join, leave, serve, words,
+    Agent, AgentError, Backends, Config, JoinError, LogFormat, NodeLock, Token, begin_log, join, leave,
+    serve, words,
 };
 use crate::{
     HookKeepers, HookRunner, KeeperProgram, KeepersConfig, PreparedProcess, RunnerConfig,
@@ -116,7 +118,7 @@ where
     B: AsyncFnOnce(&Config) -> Result<Arc<dyn Backends>, Failure>,
 {
     let stopping = stop_at_signals()?;
-    let lock = NodeLock::acquire(&config)?;
+    let lock = take_lock(|| NodeLock::acquire(&config), |error| matches!(error, AgentError::InUse(_)))?;
     let backends = backends(&config).await?;
     let (agent, hooks) = open(process, lock, config, backends, KeeperProgram::own(), stopping).await?;
     serve(agent, hooks).await?;

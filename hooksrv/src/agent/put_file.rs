@@ -29,8 +29,10 @@ pub(super) const COPY_BYTES_MAX: usize = 16 * 1024 * 1024;
 const CONFIG_DIR: &str = "/etc/muster";
 /// The master's configuration, beside the node daemon's or in the usual place: it names what is brought to all nodes.
 const MASTER_CONFIG: &str = "masterd.toml";
-/// What the names of Muster's programs begin with.
-const PROGRAMS: [&[u8]; 2] = [b"muster-", b"gnt"];
+/// What the names of Muster's daemons begin with.
+const DAEMONS: &[u8] = b"muster-";
+/// The program that all `gnt-*` commands are links to: a file is known by what it is, by whatever name.
+const COMMANDS: &str = "gnt";
 /// Levels of a directory of scripts that are looked through for what lies elsewhere: its directories, and what is in them.
 const SCRIPT_LEVELS: usize = 2;
 /// Entries of such a directory that are looked at; a hook set has at most as many.
@@ -186,7 +188,7 @@ fn programs(own: &Path) -> Vec<PathBuf> {
     let beside = own.parent().and_then(|dir| fs::read_dir(dir).ok());
     let is_ours = |entry: &fs::DirEntry| {
         let name = entry.file_name();
-        PROGRAMS.iter().any(|begin| name.as_encoded_bytes().starts_with(begin))
+        name == COMMANDS || name.as_encoded_bytes().starts_with(DAEMONS)
     };
     let beside = beside.into_iter().flatten().flatten().filter(is_ours).map(|entry| entry.path());
     beside.chain([own.to_owned()]).collect()
@@ -410,16 +412,19 @@ mod tests {
     #[test]
     fn programs_are_protected_and_what_lies_beside_them_is_not() {
         let (_folder, dir) = folder();
-        for name in ["muster-noded", "muster-masterd", "gnt", "gnt-node", "other"] {
+        for name in ["muster-noded", "muster-masterd", "gnt", "gnt-report-of-the-site", "other"] {
             fs::write(dir.join(name), "old").unwrap();
         }
+        fs::hard_link(dir.join("gnt"), dir.join("gnt-node")).unwrap();
         let found = programs(&dir.join("muster-noded"));
         let protected = Protected::new(&found.iter().map(PathBuf::as_path).collect::<Vec<_>>(), &[]);
         for name in ["muster-noded", "muster-masterd", "gnt", "gnt-node"] {
             let error = put(&protected, &file(&dir.join(name), "new")).unwrap_err();
             assert!(matches!(error, PutError::Protected { .. }), "{name}: {error}");
         }
-        put(&protected, &file(&dir.join("other"), "new")).unwrap();
+        for name in ["other", "gnt-report-of-the-site"] {
+            put(&protected, &file(&dir.join(name), "new")).unwrap();
+        }
     }
 
     #[test]

@@ -34,12 +34,18 @@ pub(super) struct CheckedSet {
 
 impl HookSets {
     /// Checks a set that was put together here, with this host's interpreters, as a version of the interface has it.
-    /// Blocks.
-    pub(super) fn findings(&self, version: HooksVersion, set: &HookSet, made: &Path) -> SetFindings {
+    /// What the master alone runs needs them where that is. Blocks.
+    pub(super) fn findings(
+        &self,
+        version: HooksVersion,
+        on_master: bool,
+        set: &HookSet,
+        made: &Path,
+    ) -> SetFindings {
         let content = |digest: &Digest| self.store().read(digest).ok();
         let no_exec_mount =
             rustix::fs::statvfs(made).is_ok_and(|mount| mount.f_flag.contains(StatVfsMountFlags::NOEXEC));
-        let files = SetFiles { content: &content, no_exec_mount, is_there: &is_there };
+        let files = SetFiles { content: &content, no_exec_mount, is_there: &is_there, on_master };
         set_findings(&Linter::of(version), set, &files)
     }
 

@@ -242,11 +242,11 @@ impl Session {
         tell(&self.events, Event::Wanted(v1::HookFilesWanted { sha256 })).await?;
         self.receive(&mut inputs, wanted.into_iter().collect()).await?;
         let (made, findings) = {
-            let (set, version) = (Arc::clone(&set), self.begin.version);
+            let (set, version, on_master) = (Arc::clone(&set), self.begin.version, self.is_on_master());
             self.blocking(move |sets| {
                 sync_all_below(sets.store().dir())?;
                 let made = sets.assemble(&set, &digest)?;
-                let findings = sets.findings(version, &set, &made);
+                let findings = sets.findings(version, on_master, &set, &made);
                 Ok::<_, HookStoreError>((made, findings))
             })
             .await?
@@ -310,6 +310,11 @@ impl Session {
                 self.blocking(move |sets| sets.store().put(&digest, &bytes)).await?;
             }
         }
+    }
+
+    /// Whether the master is on this host.
+    fn is_on_master(&self) -> bool {
+        self.begin.env.get("MASTER") == Some(self.parts.agent.node_name().as_str())
     }
 
     fn checked(&self, findings: SetFindings) -> Result<Vec<String>, End> {

@@ -111,7 +111,7 @@ impl Moment {
         let client = master.nodes.node(name).ok();
         Moment {
             wanted,
-            syncing: master.hook_sets.is_syncing(),
+            syncing: master.hook_sets.is_spreading(),
             bringing: client.as_ref().is_some_and(|client| {
                 client.try_set_turn().is_none() || wanted.is_some_and(|wanted| is_coming(client, &wanted))
             }),

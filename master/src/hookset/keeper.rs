@@ -77,6 +77,8 @@ pub(crate) struct HookSetKeeper {
     record: Mutex<HookSetRecord>,
     /// Held by a sync.
     pub(super) turn: Arc<tokio::sync::Mutex<()>>,
+    /// Shared by a sync that brings nodes what it has read.
+    spreading: Arc<()>,
     /// Held while files come from the node's store, and while files are removed.
     fetching: Mutex<()>,
     /// Held for each node that gets a set.
@@ -92,6 +94,7 @@ impl HookSetKeeper {
             node_store: HookStore::new(below("node")),
             record: Mutex::default(),
             turn: Arc::default(),
+            spreading: Arc::default(),
             fetching: Mutex::default(),
             bringing: Semaphore::new(BROUGHT_AT_ONCE_MAX),
         }
@@ -117,10 +120,14 @@ impl HookSetKeeper {
         *self.record.lock().expect(A_LOCK) = HookSetRecord::default();
     }
 
-    /// Whether a sync goes on. Asked without a try to begin one: a sync that came at that moment would be refused.
-    pub(super) fn is_syncing(&self) -> bool {
-        // Who holds the turn has its own share of it.
-        Arc::strong_count(&self.turn) > 1
+    /// Says that nodes are brought a set by a sync, until the value is dropped.
+    pub(super) fn spread(&self) -> Arc<()> {
+        self.spreading.clone()
+    }
+
+    /// Whether a sync brings a set to nodes. One that still reads the directory, maybe for ever, changes nothing there.
+    pub(super) fn is_spreading(&self) -> bool {
+        Arc::strong_count(&self.spreading) > 1
     }
 
     /// Which set each node is to have.
@@ -213,13 +220,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_sync_is_seen_by_its_turn() {
+    async fn a_sync_is_seen_once_it_brings_something_to_nodes() {
         let keeper = HookSetKeeper::new(Path::new("/nonexistent"));
-        assert!(!keeper.is_syncing());
         let turn = Arc::clone(&keeper.turn).try_lock_owned().unwrap();
-        assert!(keeper.is_syncing());
-        drop(turn);
-        assert!(!keeper.is_syncing());
+        assert!(!keeper.is_spreading(), "it reads");
+        let spreading = keeper.spread();
+        assert!(keeper.is_spreading());
+        drop((spreading, turn));
+        assert!(!keeper.is_spreading());
     }
 
     #[test]

@@ -166,6 +166,7 @@ async fn sync_in_turn(
     if wish.only_new && keeper.record().cluster == Some(offer.digest) {
         return Ok(v1::HookSetDone::default());
     }
+    let _spreading = keeper.spread();
     let read = v1::HookSetRead {
         digest: offer.digest.to_string(),
         entries: u32::try_from(offer.set.len()).unwrap_or(u32::MAX),
@@ -251,7 +252,8 @@ fn findings(
     version: HooksVersion,
 ) -> lint::SetFindings {
     let content = |digest: &_| store.read(digest).ok();
-    let files = lint::SetFiles { content: &content, no_exec_mount: false, is_there: &|_| true };
+    let files =
+        lint::SetFiles { content: &content, no_exec_mount: false, is_there: &|_| true, on_master: true };
     lint::set_findings(&lint::Linter::of(version), set, &files)
 }
 

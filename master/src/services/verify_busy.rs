@@ -1,13 +1,14 @@
 //! What jobs change while a verification looks: nothing can be said of it.
 //!
 //! The configuration, the jobs and what nodes say are read one after the other, with waits in between. So what any job
-//! had in its hands at any time of the verification is left out: the jobs of the beginning, those of the end, those that
-//! came and went in between, and what differs between the configuration before and after.
+//! had in its hands at any time of the verification is left out: the jobs at work at the beginning, those of the end, those
+//! that came and went in between, and what differs between the configuration before and after. A job that waits, for its
+//! scripts too, or whose scripts are told what it did, changes nothing: it may be there for hours, and hides nothing.
 
 use std::{collections::BTreeSet, iter::once};
 
 use muster_core::{
-    engine::Job,
+    engine::{Job, Phase},
     locks::Locks,
     model::{Cluster, Instance},
 };
@@ -20,22 +21,25 @@ pub(super) struct Busy {
     files: BTreeSet<String>,
     instances: BTreeSet<String>,
     locks: Vec<Locks>,
-    newest: u64,
+    /// Jobs that had done their work at the beginning.
+    done: BTreeSet<u64>,
 }
 
 impl Busy {
     /// What jobs have in their hands now.
     pub(super) fn begin(view: &View) -> Self {
         let jobs = view.jobs();
-        let mut busy = Busy { newest: jobs.last().map_or(0, |view| view.job.id()), ..Busy::default() };
-        busy.add(jobs.iter().filter(|view| !view.job.over()));
+        let mut busy = Busy::default();
+        busy.add(jobs.iter().filter(|view| at(&view.job) == At::Work));
+        busy.done = jobs.iter().filter(|view| at(&view.job) == At::End).map(|view| view.job.id()).collect();
         busy
     }
 
     /// All of it from the beginning until now, where the configuration was `before` then.
     pub(super) fn end(mut self, view: &View, before: &Cluster, after: &Cluster) -> Self {
-        let newest = self.newest;
-        self.add(view.jobs().iter().filter(|view| !view.job.over() || view.job.id() > newest));
+        let done = std::mem::take(&mut self.done);
+        let begun = |view: &&JobView| at(&view.job) != At::Beginning && !done.contains(&view.job.id());
+        self.add(view.jobs().iter().filter(begun));
         for (one, other) in [(before, after), (after, before)] {
             let changed = |instance: &&Instance| other.instances.get(&instance.name) != Some(*instance);
             for instance in one.instances.values().filter(changed) {
@@ -63,11 +67,32 @@ impl Busy {
         self.files.contains(uuid)
     }
 
-    /// Whether a job works on an instance, or is to.
+    /// Whether a job works on an instance.
     pub(super) fn has_instance(&self, instance: &Instance) -> bool {
         // The lock of the whole cluster is no lock of its instances: their guests go on.
         let own = Locks::default().exclusive("instance", &instance.name);
         self.instances.contains(instance.name.as_str()) || self.locks.iter().any(|job| job.conflicts(&own))
+    }
+}
+
+/// How far a job is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum At {
+    /// It has changed nothing.
+    Beginning,
+    /// It changes something, or a node has not said that it has stopped.
+    Work,
+    /// It changes nothing any more.
+    End,
+}
+
+fn at(job: &Job) -> At {
+    match job.phase {
+        Phase::Waiting | Phase::PreHooks { .. } => At::Beginning,
+        Phase::Running { .. } | Phase::Cleaning { .. } | Phase::Undoing { .. } | Phase::Blocked { .. } => {
+            At::Work
+        }
+        Phase::PostHooks { .. } | Phase::Ending { .. } | Phase::Done { .. } => At::End,
     }
 }
 
@@ -109,18 +134,19 @@ mod tests {
     #[test]
     fn what_a_job_has_at_any_time_is_left_out() {
         let cluster = examples::cluster();
+        let ended = |id: u64, name: &str| {
+            let mut job = start(id, &cluster, name);
+            job.phase = Phase::Done { outcome: Outcome::Success, prepared: None };
+            job
+        };
         let view = View::default();
-        let mut over = start(6, &cluster, "null1");
-        over.phase = Phase::Done { outcome: Outcome::Success, prepared: None };
-        view.publish_jobs([start(2, &cluster, "web1"), over]);
+        view.publish_jobs([start(2, &cluster, "web1"), ended(6, "null1"), start(7, &cluster, "db1")]);
         let busy = Busy::begin(&view);
-        // It is archived, and another comes.
-        view.forget_jobs(&[2]);
-        view.publish_jobs([start(8, &cluster, "mail1")]);
+        view.publish_jobs([ended(2, "web1"), ended(8, "mail1")]);
         let busy = busy.end(&view, &cluster, &cluster);
         let had = |name: &str| busy.has_instance(instance(&cluster, name));
-        assert_eq!([had("web1"), had("mail1"), had("db1")], [true, true, false]);
-        assert!(!had("null1"), "its job was over before");
+        assert_eq!([had("web1"), had("mail1")], [true, true], "they came and went");
+        assert_eq!([had("null1"), had("db1")], [false, false], "one was over before, and one waits");
         let fresh = start(8, &cluster, "mail1").submission.fresh;
         assert!(busy.has_file(&fresh.uuids[0].to_string()), "it may make that");
     }

@@ -8,6 +8,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use muster_proto::transport::take_lock;
 use rustix::fs::{FlockOperation, flock};
 
 use super::batch::StoreError;
@@ -28,8 +29,12 @@ pub(super) struct DirectoryLock(
 );
 
 impl DirectoryLock {
-    /// Takes the lock; the directory is made when it isn't there.
+    /// Takes the lock, which a master that has just ended may seem to hold; the directory is made when it isn't there.
     pub(super) fn take(directory: &Path) -> Result<Self, StoreError> {
+        take_lock(|| Self::try_take(directory), |error| matches!(error, StoreError::InUse { .. }))
+    }
+
+    fn try_take(directory: &Path) -> Result<Self, StoreError> {
         let error = |what| move |source| StoreError::File { what, path: directory.to_owned(), source };
         DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(error("make"))?;
         let opened = File::open(directory).map_err(error("open"))?;

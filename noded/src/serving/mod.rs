@@ -103,6 +103,9 @@ struct Record {
     peer: String,
     listen: IpAddr,
     port: u16,
+    /// It was served until this daemon ended that for a guest of this node: nothing is missing since.
+    #[serde(default)]
+    handed_over: bool,
 }
 
 /// The files of what serves a copy.
@@ -178,11 +181,10 @@ impl Serving {
             return Err(ServingError::Size { copy, bytes, size_mib });
         }
         let files = self.files(copy);
-        if process::find(&files.pid).is_some()
-            && let Some(known) = read(&files.record)
-            && (known.peer.as_str(), known.listen) == (peer, listen)
-            // One that hangs would make the peer's guest hang.
-            && self.runtime.block_on(Qmp::connect(&files.control)).is_ok()
+        // One that hangs would make the peer's guest hang, and one that is being handed over ends.
+        if let Some(known) = read(&files.record)
+            && (known.peer.as_str(), known.listen, known.handed_over) == (peer, listen, false)
+            && self.lives(&files)
         {
             return Ok(known.port);
         }
@@ -193,7 +195,7 @@ impl Serving {
                 copy,
                 words: format!("{listen} can't be listened on: {source}"),
             })?;
-            let record = Record { peer: peer.to_owned(), listen, port };
+            let record = Record { peer: peer.to_owned(), listen, port, handed_over: false };
             match self.launch(copy, &files, &path, &record)? {
                 None => return Ok(port),
                 Some(words) => {
@@ -220,10 +222,8 @@ impl Serving {
         // The link is resolved once: the daemon reads one file after the other, and a renewal must not come in between.
         let certificates = fs::canonicalize(&self.certificates)
             .map_err(|source| file_error("find the data certificate", &self.certificates, source))?;
-        let text = serde_json::to_vec(record).expect("plain data has a JSON form");
         // Before the process: whatever dies in between, it is found.
-        write_atomic(&files.record, &text, MODE_PRIVATE)
-            .map_err(|error| file_error("write", &files.record, io::Error::other(error)))?;
+        write(&files.record, record)?;
         let log = fs::File::create(&files.log).map_err(|source| file_error("write", &files.log, source))?;
         let arguments = argv::arguments(&Export {
             copy,
@@ -266,10 +266,41 @@ impl Serving {
         copies.iter().try_for_each(|copy| self.end(*copy, &self.files(*copy)))
     }
 
+    /// Ends serving copies, as their peer's guest is to run here: as [`Serving::release`], but that they had all of its writes
+    /// until now is remembered, in case the guest can't be started and somebody asks again.
+    pub(crate) fn hand_over(&self, copies: &[Uuid]) -> Result<(), ServingError> {
+        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        for copy in copies {
+            let files = self.files(*copy);
+            let served = read(&files.record).filter(|known| known.handed_over || self.lives(&files));
+            let Some(known) = served else {
+                self.end(*copy, &files)?;
+                continue;
+            };
+            // Before it ends: whatever breaks off in between, the next attempt finds it.
+            write(&files.record, &Record { handed_over: true, ..known })?;
+            self.end_process(*copy, &files)?;
+            for path in [&files.control, &files.pid, &files.log] {
+                removed(path, fs::remove_file(path))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn lives(&self, files: &Files) -> bool {
+        process::find(&files.pid).is_some() && self.runtime.block_on(Qmp::connect(&files.control)).is_ok()
+    }
+
     fn end(&self, copy: Uuid, files: &Files) -> Result<(), ServingError> {
         if !files.folder.exists() {
             return Ok(());
         }
+        self.end_process(copy, files)?;
+        removed(&files.control, fs::remove_file(&files.control))?;
+        removed(&files.folder, fs::remove_dir_all(&files.folder))
+    }
+
+    fn end_process(&self, copy: Uuid, files: &Files) -> Result<(), ServingError> {
         let gone = async {
             while process::find(&files.pid).is_some() {
                 sleep(AGAIN).await;
@@ -294,30 +325,18 @@ impl Serving {
                 }
             };
             timeout(QUIT_LIMIT, killed).await.map_err(|_| ServingError::StillThere(copy))
-        })?;
-        for (path, removed) in [
-            (&files.control, fs::remove_file(&files.control)),
-            (&files.folder, fs::remove_dir_all(&files.folder)),
-        ] {
-            match removed {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                    return Err(file_error("remove", path, error));
-                }
-                Ok(()) | Err(_) => {}
-            }
-        }
-        Ok(())
+        })
     }
 
-    /// Which of these copies are served to a peer by what was started for it, as ready, and all others as broken: what the
-    /// peer's guest wrote since something else served them, or nothing, is not there. One that hangs may have been cut off.
+    /// Which of these copies are served to a peer by what was started for it, or were until they were handed over, as ready,
+    /// and all others as broken: what the peer's guest wrote since something else served them, or nothing, is not there. One
+    /// that hangs may have been cut off.
     pub(crate) fn serves(&self, copies: &[Uuid], peer: &str) -> BTreeMap<Uuid, MirrorStatus> {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         let is_served = |copy: Uuid| {
             let files = self.files(copy);
-            process::find(&files.pid).is_some()
-                && read(&files.record).is_some_and(|known| known.peer == peer)
-                && self.runtime.block_on(Qmp::connect(&files.control)).is_ok()
+            read(&files.record)
+                .is_some_and(|known| known.peer == peer && (known.handed_over || self.lives(&files)))
         };
         let status = |served: bool| if served { MirrorStatus::Ready } else { MirrorStatus::Broken };
         copies.iter().map(|copy| (*copy, status(is_served(*copy)))).collect()
@@ -336,6 +355,20 @@ impl Serving {
 
 fn read(path: &Path) -> Option<Record> {
     serde_json::from_slice(&fs::read(path).ok()?).ok()
+}
+
+fn write(path: &Path, record: &Record) -> Result<(), ServingError> {
+    let text = serde_json::to_vec(record).expect("plain data has a JSON form");
+    let written = write_atomic(path, &text, MODE_PRIVATE);
+    written.map_err(|error| file_error("write", path, io::Error::other(error)))
+}
+
+/// What is not there need not be removed.
+fn removed(path: &Path, result: io::Result<()>) -> Result<(), ServingError> {
+    match result {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(file_error("remove", path, error)),
+        Ok(()) | Err(_) => Ok(()),
+    }
 }
 
 /// A port that nobody listens on at this moment.

@@ -5,10 +5,10 @@ use std::{collections::HashMap, fs, net::Ipv4Addr, os::unix::fs::FileExt, path::
 use muster_proto::{
     transport::Ca,
     v1::{
-        CopiesRelease, CopiesServe, DiskCreate, DiskSnapshot, DisksSnapshot, Guest, GuestResume,
-        MigrateCancel, MigrateFinish, MigrateReceive, MigrateSend, MigrationCall, MirrorCall, MirrorLink,
-        MirrorStatus, MirrorSync, MirrorsCheck, MirrorsClean, MirrorsStart, MirrorsStop, MirrorsTrust,
-        Output, ServedCopy, migration_call, mirror_call, node_call::Call,
+        CopiesRelease, CopiesServe, CopiesServed, DiskCreate, DiskSnapshot, DisksSnapshot, Guest,
+        GuestResume, MigrateCancel, MigrateFinish, MigrateReceive, MigrateSend, MigrationCall, MirrorCall,
+        MirrorLink, MirrorStatus, MirrorSync, MirrorsCheck, MirrorsClean, MirrorsStart, MirrorsStop,
+        MirrorsTrust, Output, ServedCopy, migration_call, mirror_call, node_call::Call,
     },
 };
 use rustix::process::{Pid, Signal, kill_process};
@@ -85,6 +85,13 @@ impl Host {
     pub(crate) async fn release(&self, copy: u128) -> Result<Output, String> {
         let release = CopiesRelease { copy_uuids: vec![uuid(copy)] };
         self.mirror_call(mirror_call::Call::Release(release)).await
+    }
+
+    /// Whether a copy has been served to a node all the time.
+    pub(crate) async fn served(&self, copy: u128, peer: &str) -> MirrorStatus {
+        let served = CopiesServed { copy_uuids: vec![uuid(copy)], peer: peer.to_owned() };
+        let told = self.mirror_call(mirror_call::Call::Served(served)).await.expect("it tells");
+        MirrorStatus::try_from(told.mirrors[&uuid(copy)]).expect("a status")
     }
 
     /// Makes a copy follow a disk of the guest, and waits until it has everything.

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use futures::stream;
 use muster_proto::v1::{
-    GuestStart, ImageChunk, ImageRef, MirrorStatus, MirrorSync, RunState, WriteImageRequest, WriteImageStart,
-    image_ref::Image, node_call::Call, write_image_request::Part,
+    Guest, GuestStart, ImageChunk, ImageRef, MirrorStatus, MirrorSync, RunState, WriteImageRequest,
+    WriteImageStart, image_ref::Image, node_call::Call, write_image_request::Part,
 };
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -230,4 +230,46 @@ async fn a_copy_is_not_the_same_any_more_when_its_disk_is_written_to() {
         assert_eq!(one.checked(12).await, None);
         one.clean(12).await.unwrap_err();
     }
+}
+
+#[tokio::test]
+async fn a_copy_that_was_handed_over_can_be_gone_on_from_once_more_when_the_guest_could_not_be_started() {
+    use MirrorStatus::{Broken, Ready};
+    let (mut one, two) = two_hosts().await;
+    let without_bridge = || start(Guest { nic: "bridge:no-such".to_owned(), ..guest("none") });
+    let serves_none = async |host: &Host| host.bench.program.state().await.served_copies.is_empty();
+
+    one.serve(2, "node9").await.unwrap();
+    for _ in 0..2 {
+        one.bench.call(without_bridge()).await.unwrap_err();
+        assert!(serves_none(&one).await, "nobody may write to what is a guest's disk");
+        assert_eq!(one.served(2, "node9").await, Ready, "this node itself ended it");
+        assert_eq!(one.served(2, "node8").await, Broken, "it was never served to that one");
+        one.restart().await;
+    }
+    // The same where the guest was started, and its job failed later.
+    one.bench.call(start(guest("none"))).await.unwrap();
+    one.bench.call(stop(0)).await.unwrap();
+    assert_eq!(one.served(2, "node9").await, Ready);
+    one.release(2).await.unwrap();
+    assert_eq!(one.served(2, "node9").await, Broken);
+
+    // It is remembered of that time alone: served once more, the copy is one that was cut off.
+    one.serve(2, "node9").await.unwrap();
+    one.bench.call(without_bridge()).await.unwrap_err();
+    one.serve(2, "node9").await.unwrap();
+    assert_eq!(one.served(2, "node9").await, Ready);
+    signal(one.server(2).await, Signal::KILL);
+    wait_for(async || serves_none(&one).await.then_some(())).await;
+    assert_eq!(one.served(2, "node9").await, Broken);
+    one.bench.call(without_bridge()).await.unwrap_err();
+    assert_eq!(one.served(2, "node9").await, Broken, "what had ended before misses writes");
+
+    // A disk that is mirrored from here is nobody's copy.
+    one.serve(2, "node2").await.unwrap();
+    one.bench.call(idle_paused()).await.unwrap();
+    assert_eq!(one.served(2, "node2").await, Ready);
+    mirrored(&one, &two, MirrorSync::Full).await;
+    assert_eq!(one.served(2, "node2").await, Broken);
+    assert_eq!(two.served(12, "node1").await, Ready);
 }

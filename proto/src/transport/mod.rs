@@ -19,6 +19,7 @@ mod files;
 mod gate;
 mod identity;
 mod io;
+mod lock;
 mod once;
 mod pki;
 mod replay;
@@ -45,6 +46,7 @@ pub use self::{
     gate::{Admission, Peer},
     identity::{Fingerprint, FingerprintError, Identity, IdentityError, IdentityKind, MASTER_DNS_NAME},
     io::{Connection, Connections},
+    lock::take_lock,
     once::{Keepalive, connect_tls_once, connect_unix_once},
     pki::{
         CA_LIFETIME, CSR_BYTES_MAX, Ca, LEAF_LIFETIME, PkiError, PrivateKeyPem, START_EARLIER, Signed,

@@ -46,6 +46,17 @@ impl<'a> Place<'a> {
         Some(Place { reference, run_for })
     }
 
+    /// Whether only the master runs what is there.
+    pub(super) fn is_for_master(&self) -> bool {
+        match self.run_for {
+            RunFor::Operation(..) => false,
+            RunFor::Point(point) => match point.kind {
+                PointKind::Global | PointKind::Event => true,
+                PointKind::Sync => false,
+            },
+        }
+    }
+
     /// What follows when the script ends early or can't be executed.
     pub(super) fn consequence(&self) -> &'static str {
         match self.run_for {

@@ -20,6 +20,8 @@ pub struct SetFiles<'a> {
     pub no_exec_mount: bool,
     /// Whether an interpreter is there and can be executed.
     pub is_there: IsThere<'a>,
+    /// Whether the files are on the master's host: what is run nowhere else needs its interpreters there alone.
+    pub on_master: bool,
 }
 
 /// What was found, in lines for people.
@@ -58,7 +60,9 @@ pub fn set_findings(linter: &Linter, set: &HookSet, files: &SetFiles<'_>) -> Set
         }
         let entry =
             Entry { name: name.as_bytes().to_vec(), kind: kind(set, path, files), leads_outside: None };
-        for finding in linter.entry(directory, &entry, files.is_there) {
+        let runs_here = files.on_master || !linter.is_for_master(directory);
+        let is_there: IsThere<'_> = if runs_here { files.is_there } else { &|_| true };
+        for finding in linter.entry(directory, &entry, is_there) {
             findings.add(path, &finding);
         }
     }
@@ -110,7 +114,7 @@ mod tests {
             _ => None,
         };
         let check = |no_exec_mount, there: bool| {
-            let files = SetFiles { content: &content, no_exec_mount, is_there: &|_| there };
+            let files = SetFiles { content: &content, no_exec_mount, is_there: &|_| there, on_master: true };
             set_findings(&Linter::new(), &set, &files)
         };
         let found = check(false, true);

@@ -29,10 +29,17 @@ fn begin(epoch: u64, set: &HookSet) -> Input {
 
 /// As the master of a cluster with a version of the interface.
 fn begin_in(version: HooksVersion, epoch: u64, set: &HookSet) -> Input {
-    let (name, value) = ("GANETI_HOOKS_VERSION".to_owned(), version.value().to_owned());
+    begin_with(&[("GANETI_HOOKS_VERSION", version.value())], epoch, set)
+}
+
+fn begin_with(env: &[(&str, &str)], epoch: u64, set: &HookSet) -> Input {
+    let variable = |(name, value): &(&str, &str)| v1::HookSetVariable {
+        name: (*name).to_owned(),
+        value: (*value).to_owned(),
+    };
     Input::Begin(v1::SyncHooksBegin {
         context: context(epoch, 1),
-        env: vec![v1::HookSetVariable { name, value }],
+        env: env.iter().map(variable).collect(),
         digest: set_digest(set).to_string(),
         ..v1::SyncHooksBegin::default()
     })
@@ -138,6 +145,28 @@ async fn only_a_master_of_the_present_epoch_brings_what_it_said() {
     assert_eq!(first.unwrap_err().code(), Code::InvalidArgument);
     assert_eq!(used(&daemon).await, None);
     assert!(matches!(sync(&daemon, 2, &good, &[GOOD]).await.unwrap().0, Event::Used(_)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn only_the_masters_node_needs_the_interpreters_of_what_the_master_runs() {
+    let daemon = Daemon::start().await;
+    daemon.make_member(&new_ca()).await;
+    for (directory, master, is_taken) in [
+        ("global-post.d", "node2", true),
+        ("node-facts-post.d", "node2", true),
+        ("global-post.d", "node1", false),
+        ("node-facts-post.d", "node1", false),
+        ("hooks-sync-pre.d", "node2", false),
+        ("instance-add-pre.d", "node2", false),
+    ] {
+        let file = format!("#!/nonexistent/of-{master}\n# {directory}\n");
+        let set = set(&[(&format!("{directory}/10-x"), file.as_bytes())]);
+        let begin = begin_with(&[("GANETI_MASTER", master)], 2, &set);
+        let mut inputs = vec![begin, list(&set), Input::Listed(v1::HookSetListed {})];
+        inputs.extend([piece(file.as_bytes()), Input::Sent(v1::HookFilesSent {})]);
+        let last = end(open(&daemon, inputs).await.unwrap()).await.unwrap().0;
+        assert_eq!(matches!(last, Event::Used(_)), is_taken, "{directory}, the master is {master}: {last:?}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

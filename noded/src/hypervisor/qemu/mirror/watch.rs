@@ -34,9 +34,12 @@ const GREETING: &[u8; 8] = b"NBDMAGIC";
 /// A copy where writes were under way and none got done for so long hangs. Looks are a second apart, so it is the fourth one that
 /// sees the same: as with a silent peer, a guest waits for 5 s at most, also where the looks are a little late.
 const HANG_LIMIT: Duration = Duration::from_millis(2500);
+/// What is under way counts as done in whole requests, and a guest may discard or clear 2 GiB by one: for each so many bytes, a
+/// millisecond more.
+const BYTES_PER_MS: u64 = 64 * 1024;
 /// The same while a copy is being made: that is done in large pieces, maybe of many disks at once, and ends at all only if slow
-/// disks are given their time.
-const COPYING_HANG_LIMIT: Duration = Duration::from_secs(10);
+/// disks are given their time, the one that is read, too.
+const COPYING_HANG_LIMIT: Duration = Duration::from_secs(30);
 /// What counts at most from one look to the next, so that it takes four of them at least. Where they are further apart it was this
 /// daemon or QEMU that stood still, and nobody knows what the peer did.
 const GAP_MAX: Duration = Duration::from_millis(1200);
@@ -55,7 +58,9 @@ impl Seen {
     fn hang_limit(&self) -> Duration {
         match self.known.status {
             Status::Syncing => COPYING_HANG_LIMIT,
-            Status::Ready | Status::Broken | Status::Clean => HANG_LIMIT,
+            Status::Ready | Status::Broken | Status::Clean => {
+                HANG_LIMIT + Duration::from_millis(self.total.saturating_sub(self.done) / BYTES_PER_MS)
+            }
         }
     }
 }
@@ -177,7 +182,7 @@ impl GuestMirrors {
         let cleared = match timeout(LOOK_LIMIT, looked).await {
             Ok(Ok(Some((client, seen)))) => {
                 let hung = pulses.hung(&seen, Instant::now());
-                self.cut_off(guest, &client, hung, "the disk of a copy does not write").await;
+                self.cut_off(guest, &client, hung, "a copy gets nothing done").await;
                 timeout(LOOK_LIMIT, self.clear_left(guest, &client)).await
             }
             Ok(Err(error)) => Ok(Err(error)),
@@ -245,9 +250,17 @@ mod tests {
     }
 
     #[test]
+    fn a_large_request_has_more_time() {
+        let under_way = |bytes: u64| hangs_at(Status::Ready, [(5, 5 + bytes); 60]);
+        assert_eq!(under_way(1 << 20), Some(3), "a write");
+        assert_eq!(under_way(256 << 20), Some(7), "all that a disk's queue holds");
+        assert_eq!(under_way(2 << 30), Some(36), "a discard");
+    }
+
+    #[test]
     fn a_copy_that_is_being_made_has_more_time() {
-        assert_eq!(hangs_at(Status::Syncing, [(5, 9); 20]), Some(10));
-        assert_eq!(hangs_at(Status::Syncing, (0..100).map(|look| (look / 9, 1000))), None);
+        assert_eq!(hangs_at(Status::Syncing, [(5, 9); 40]), Some(30));
+        assert_eq!(hangs_at(Status::Syncing, (0..100).map(|look| (look / 29, 1000))), None);
     }
 
     #[test]
