@@ -116,6 +116,11 @@ impl Daemon {
         names
     }
 
+    /// Whether the keepers of all runs have gone with what they had on disk, which is a moment after the runs' answers.
+    pub(super) fn has_no_keepers(&self) -> bool {
+        fs::read_dir(self.config.node_dir().join("keepers")).unwrap().next().is_none()
+    }
+
     /// Makes the node a member by its own socket, as a cluster's init does.
     pub(super) async fn make_member(&self, ca: &Ca) -> String {
         let mut client = self.agent_client().await;

@@ -196,6 +196,8 @@ async fn a_denied_init_leaves_no_answer_for_the_next_one() {
     daemon.script("node-add-pre.d", "10-no", "exit 1");
     let first = events(run(&daemon, request("1/pre/1", 1, 1)).await.unwrap()).await;
     assert_eq!(result(&first).scripts.len(), 1);
+    // Calls of real jobs have the job's uuid in their id: no two have one directory.
+    wait_for(async || daemon.has_no_keepers().then_some(())).await;
     daemon.script("node-add-pre.d", "10-no", "exit 0");
     let mut next = request("1/pre/1", 1, 1);
     next.context.as_mut().unwrap().cluster_uuid = uuid::Uuid::from_u128(77).to_string();
